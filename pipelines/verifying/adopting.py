@@ -1,9 +1,9 @@
-"""`verify --adopt`: put in doubt what the runs of a home may have sent, whose ledger and journal are gone, and settle
-it.
+"""`verify --adopt`: put rows in doubt that runs of the home may have sent, after ledger and journal were lost, and
+settle them.
 
-Batches with runs that the ledger lacks are validated again. A row whose resource carries its identifier is adopted. Any
-other row that the ledger does not know is in doubt since the batch's first lost run began, and is looked up as every
-doubt is. Nothing is sent.
+Batches with runs that the ledger lacks are validated again. A row whose identifier a resource has is adopted. Any
+other row that the ledger does not know is in doubt since the batch's first lost run began. It is looked up like every
+row in doubt. Nothing is sent.
 """
 
 from collections.abc import Iterator
@@ -25,9 +25,10 @@ from pipelines.verifying.target import stage_target
 
 @dataclass
 class Adopted:
-    """By batch: how many of its rows the target has (taken back: so many of these), and how many are in doubt.
+    """The adopted batches, each with the numbers of its rows that the target has, of those taken back, and of those in
+    doubt.
 
-    left: batches that could not be adopted, each with why.
+    left: batches that could not be adopted, each with the reason.
     """
 
     batches: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class Adopted:
 
 
 def adopt_lost(session: Session) -> Adopted:
-    """Take into the ledger what it lost, and settle what can be told of it. Raises `TargetUnusable`."""
+    """Add to the ledger the records that it lost, and settle them as far as possible. Raises `TargetUnusable`."""
     adopted = Adopted(left=without_feed(session))
     with session.lease() as lease, workbench(session.home) as db:
         lost = [(each, waiting_in(session, session.batches.folder(each.name))) for each in lost_batches(session)]
@@ -63,7 +64,7 @@ def adopt_lost(session: Session) -> Adopted:
             note_runs(session, each)
             end_runs(session, each)
             adopted.left[each.name] = f"its rows are not here any more: {LOOK}"
-        # Of a record that came several times, the target has the newest.
+        # The target has the newest version of a record that came several times, so the newest batch comes first.
         found = sorted(
             ((each, waiting) for each, waiting in lost if waiting),
             key=lambda pair: pair[1].in_batch.received_at,

@@ -10,12 +10,12 @@ from pipelines.client.threads import threads
 from pipelines.session.session import Session
 
 READS = 1_000
-"""Reads that wait for their turn at once."""
+"""The number of single reads that are queued at once."""
 
 
 def bodies_by_id(session: Session, kind: str, ids: Sequence[str]) -> Iterator[tuple[int, Collection[dict[str, Any]]]]:
-    """Yield how many ids were looked at, and the resources of those: many in a search, and one by one what no search
-    shows. Only a read says that it is gone.
+    """Yield the number of ids looked at, and their resources. A search reads many; those that it does not show are
+    read one by one, since only a read proves that a resource is gone.
     """
     client, alone = session.connection.client, list[str]()
     with threads(session.pace.at_once, "by id") as pool:
@@ -33,7 +33,7 @@ def _parts(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 
 
 def _alone(client: FhirClient, kind: str, name: str) -> dict[str, Any] | None:
-    """Read one resource; None if the target says that it is not there. Raises `Unknown` with the resource."""
+    """Read one resource; return None if the target says that it is gone. Raises `Unknown` with the resource's name."""
     try:
         return client.read(kind, name)
     except NoResult as error:

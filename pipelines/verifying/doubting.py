@@ -24,16 +24,16 @@ NEWEST = """
 CREATE OR REPLACE TABLE newest AS
 SELECT *, coalesce(spelling, record_key) AS today FROM there WHERE system = $1
 QUALIFY row_number() OVER (PARTITION BY record_key ORDER BY record_generation DESC) = 1"""
-"""Select, by key, the resource of the newest generation that carries it as identifier."""
+"""Selects, by key, the resource with the newest generation in its identifier."""
 CARRIES = """
 SELECT today, id, record_generation, content, status FROM newest WHERE today IN (SELECT unnest($1))
 QUALIFY row_number() OVER (PARTITION BY today ORDER BY spelling IS NOT NULL) = 1"""
-"""Select, by key, the resource that carries it as it is written today, else in another spelling."""
+"""Selects, by key, the resource whose identifier is spelled as today, else one in another spelling."""
 STANDS = "SELECT id FROM there WHERE id IN (SELECT unnest($1)) AND status NOT IN ('entered-in-error', 'cancelled')"
 
 
 class There(NamedTuple):
-    """A resource that carries the identifier of a row. content: its fingerprint."""
+    """A resource with the identifier of a row. content: its fingerprint."""
 
     resource_id: str
     generation: int
@@ -42,9 +42,9 @@ class There(NamedTuple):
 
 
 class Carried:
-    """The resources that carry the keys of some rows, out of table `there`.
+    """The target's resources with the identifiers of some rows, from table `there`.
 
-    newest: of several that carry a key, the one of the newest generation counts.
+    Of several resources with one key, the one of the newest generation counts.
     """
 
     def __init__(self, db: duckdb.DuckDBPyConnection, source: str, resource_type: str) -> None:
@@ -54,37 +54,39 @@ class Carried:
         db.execute(NEWEST, [Identity(source, resource_type).system])
 
     def look_up(self, rows: Sequence[Row], known: Sequence[KnownRecord]) -> None:
-        """Look up what carries the keys of rows, and which resources of known records are still in force."""
+        """Look up the resources with the rows' keys, and which resources of known records are still in force."""
         carried = self._db.execute(CARRIES, [[row.key for row in rows]]).fetchall()
         self._by_key = {key: There(*rest) for key, *rest in carried}
         made = [record.resource_id for record in known if record.resource_id]
         self._stands = {name for (name,) in self._db.execute(STANDS, [made]).fetchall()}
 
     def stands(self, resource_id: str | None) -> bool:
-        """True if the target has a resource of these records, and it was not taken back."""
+        """True if the target has the resource and it was not taken back. Ask only for resources of the known
+        records.
+        """
         return resource_id in self._stands
 
     def of(self, row: Row, record: KnownRecord | None) -> There | None:
-        """The resource that carries the row's key and has its content."""
+        """Return the resource with the row's key and content; None if there is none."""
         there = self._by_key.get(row.key)
         if there is None or there.content != fingerprints(self._resource_type, orjson.loads(row.body))[0]:
             return None
         return there if record is None or there.generation >= record.generation else None
 
     def is_of_another(self, row: Row) -> bool:
-        """True if a resource carries the row's key and has other content."""
+        """True if a resource has the row's key and other content."""
         return row.key in self._by_key and self.of(row, None) is None
 
     def is_taken_back(self, row: Row, there: There) -> bool:
-        """True if a resource was taken back, and the row does not say so itself."""
+        """True if a resource was taken back, and the row itself does not say so."""
         return taken_back(self._resource_type, orjson.loads(row.body), {"status": there.status})
 
 
 class Doubting:
-    """Writes the rows of one lost batch down.
+    """Writer of the rows of one lost batch.
 
-    since: when the first of its lost runs began, as UTC text. by: how far the target's clock was ahead then; as now
-    where nobody noted it. later: this batch and those that came after it.
+    since: when the first of its lost runs began, as UTC text. by: how far the target's clock was ahead then; if that
+    was not noted, the present difference is used. later: this batch and those that came after it.
     """
 
     def __init__(
@@ -132,22 +134,22 @@ class Doubting:
         return row.is_held_by(record) or record.batch_id in self._later or not may_have_changed
 
     def _is_of_another(self, row: Row, record: KnownRecord | None) -> bool:
-        """True if the target has other content under the row's key, which the feed never replaces: that of an earlier
-        file, or of nobody known. The import sets the row aside.
+        """True if the target has other content under the row's key, and the feed never replaces content. The content
+        may be an earlier file's or of unknown origin. The next import sets the row aside.
         """
         return self._first_stays and record is None and self._carried.is_of_another(row)
 
     def _is_gone(self, record: KnownRecord) -> bool:
-        """True if the target does not have any more what the ledger knows of: a lost run may have made it anew."""
+        """True if the target no longer has the resource of a record, which a lost run may have made anew."""
         return standing_of(record) is Standing.THERE and not self._carried.stands(record.resource_id)
 
     def _settle(self, row: Row, record: KnownRecord | None, there: There | None) -> None:
-        """Write a row down as the resource that carries its key, or as a row in doubt."""
+        """Write a row with the resource that has its key, or as a row in doubt."""
         book, ledger, lease = self._book, self._load.ledger, self._load.lease
         generation = there.generation if there else _next_generation(record)
         row = row._replace(generation=generation)
         if there is None and not book.step.named:
-            # Of one that was sent without its key, the time alone is known.
+            # For a row that was sent without its key, only the time is known.
             ledger.intend(lease, *self._of[1:], [], [Sighting(row.patient_id or "", self._since, self._ahead, None)])
         if record is None:
             book.intents.write([row])
@@ -171,11 +173,11 @@ class Doubting:
         return "updated" if there.generation == record.generation else "superseded"
 
     def _note_known(self, rows: Sequence[tuple[Row, KnownRecord]]) -> None:
-        """Count rows whose record the ledger has. One that only the feed's policy can judge is left to the import.
+        """Count rows whose record the ledger has. A row that only the feed's policy can judge is left to the import.
 
-        What a later file says of a record stands: an earlier row is noted as of when its run began, and stays so.
+        The content of a later file stays. An earlier row is noted with the moment at which its run began.
         """
-        earlier = "skipped" if self._first_stays else "adopted"  # what such a row says was not loaded
+        earlier = "skipped" if self._first_stays else "adopted"  # the content of such a row was not loaded
         repeats: dict[str, list[Repeat]] = {"unchanged": [], earlier: []}
         for row, record in rows:
             same, standing = row.is_held_by(record), standing_of(record)

@@ -1,6 +1,6 @@
-"""Elements that a target takes and does not keep, or times: some records of each type, element by element.
+"""Find elements, or times, that a target accepts and does not keep, from a sample of records of each type.
 
-A target that drops an element does so in every resource, so that a sample shows it.
+A target that drops an element drops it in every resource, so a sample shows it.
 """
 
 from collections import Counter
@@ -14,21 +14,21 @@ from pipelines.client.comparison import OWN_TIME, own_time
 from pipelines.home.counted import counted
 
 ROWS = 100
-"""Records of a type that are looked at: as many as one search by ids gives."""
+"""The number of records of a type in the sample: as many as one search by ids returns."""
 ALONE = 20
-"""Those that are read where no search is by ids."""
+"""The number of records that are read one by one if the target has no search by ids."""
 Sample = dict[tuple[str, str], str]
-"""By key and content hash, the id at the target."""
+"""Ids at the target, by key and content hash."""
 SAMPLE = """
     SELECT key, content_hash, resource_id FROM ours
     WHERE state IN ('created', 'adopted', 'superseded') AND resource_id IS NOT NULL ORDER BY hash(key) LIMIT $1"""
 VALUE = "{}.{} (its value)"
-"""A record's own time, which some targets take, and put that of the request in its place, or cut it to its day."""
+"""The name for a record's own time in a report. Some targets replace it by the request's time, or cut it to its day."""
 APART = "SELECT resource_id FROM difference WHERE resource_id IS NOT NULL"
 
 
 class Dropped(NamedTuple):
-    """An element that was sent, and is in none of the records looked at: `sent` is how many had it."""
+    """An element that was sent but is in no record of the sample. sent: the number of records that had it."""
 
     element: str
     sent: int
@@ -39,7 +39,7 @@ class Dropped(NamedTuple):
 
 
 def sample_of(db: duckdb.DuckDBPyConnection) -> Sample:
-    """Return some records of the type in `ours`, always the same ones."""
+    """Return a sample of the records in `ours`, always the same ones."""
     found = db.execute(SAMPLE, [ROWS]).fetchall()
     return {(key, content): name for key, content, name in found}
 
@@ -47,9 +47,10 @@ def sample_of(db: duckdb.DuckDBPyConnection) -> Sample:
 def dropped_of(
     db: duckdb.DuckDBPyConnection, client: FhirClient, kind: str, bodies: Mapping[str, dict[str, Any]]
 ) -> Iterator[Dropped]:
-    """Yield the elements that none of the records has at the target. Raises as reads do.
+    """Yield the elements that no record of the sample has at the target. Raises as reads do.
 
-    bodies: what was sent, by id at the target. Those with a difference are left out: they were changed there.
+    bodies: the bodies as sent, by id at the target. Records with a difference are left out, since they were changed
+    there.
     """
     apart = {name for (name,) in db.execute(APART).fetchall()}
     left = {name: body for name, body in bodies.items() if name not in apart}
@@ -70,7 +71,7 @@ def dropped_of(
 
 
 def _elements(path: str, value: Any) -> Iterator[str]:
-    """Yield the paths of all elements that hold something, without places in lists."""
+    """Yield the paths of all elements that are not empty, without places in lists."""
     if isinstance(value, dict):
         for name, part in value.items():
             if part not in ({}, [], None, "") and name != "resourceType":

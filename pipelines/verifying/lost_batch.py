@@ -1,4 +1,4 @@
-"""Validate a lost batch again, and write its rows down."""
+"""Validate a lost batch again, and write its rows to the ledger."""
 
 import duckdb
 
@@ -19,7 +19,7 @@ from pipelines.verifying.lost_runs import end_runs, may_have_sent, note_runs
 def adopt_batch(
     db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, lost: LostBatch, waiting: Waiting
 ) -> dict[str, int]:
-    """Write a lost batch down; count its rows as `adopted`, `taken_back`, `in_doubt`. Raises `Unreadable`."""
+    """Adopt a lost batch; return the numbers of its rows `adopted`, `taken_back`, `in_doubt`. Raises `Unreadable`."""
     session.decide("verify --adopt", [lost.name])
     came = utc_text(session.ledger.of_here(waiting.in_batch.received_at))
     since, by = lost.begun(came)
@@ -46,6 +46,6 @@ def adopt_batch(
 
 
 def _later_batches(session: Session, received: Received) -> set[str]:
-    """This batch and those whose files came after it."""
+    """Return this batch and those whose files came after it."""
     others = received_batches(session, [row["batch_id"] for row in session.ledger.batches(session.target)])
     return {each.in_batch.batch_id for each in others if each.in_batch.received_at >= received.received_at}

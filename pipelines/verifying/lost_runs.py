@@ -1,4 +1,4 @@
-"""Runs that the ledger lacks, as far as their manifests tell of them, and the rejects that later batches answer."""
+"""Write runs that the ledger lacks, as far as manifests tell of them, and close rejects that later batches answered."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,14 +15,16 @@ NOT_TOLD = "what it did is not told any more"
 
 
 def may_have_sent(lost: LostBatch) -> bool:
-    """True if the file could be read then: one that cannot be now stays lost until it is put in again, or purged."""
+    """True if the file could be read by a lost run. A file that cannot be read now stays lost until it comes again, or
+    is purged.
+    """
     return bool(lost.untold) or any(
         manifest.get("state") not in UNREAD or not manifest.get("ended_at") for manifest in lost.manifests
     )
 
 
 def note_runs(session: Session, lost: LostBatch) -> None:
-    """Write the lost runs down, without their ends: they are lost until `end_runs`, should this be killed before."""
+    """Write the lost runs without their ends. If this process is killed, they count as lost until `end_runs`."""
     ledger, target = session.ledger, session.target
     runs, is_new = ledger.runs(target, lost.name), ledger.batch(target, lost.name) is None
     known = {run["started_at"]: run["run"] for run in runs}
@@ -40,7 +42,7 @@ def note_runs(session: Session, lost: LostBatch) -> None:
 
 
 def end_runs(session: Session, lost: LostBatch) -> None:
-    """Give the lost runs the ends that their manifests have, so that they are not lost any more."""
+    """Write the ends of the lost runs from their manifests, so that they no longer count as lost."""
     ledger, target = session.ledger, session.target
     manifests = {str(manifest["started_at"]): manifest for manifest in lost.manifests}
     noted = [run for run in ledger.runs(target, lost.name) if run["state"] == NOTED]
@@ -60,7 +62,7 @@ def end_runs(session: Session, lost: LostBatch) -> None:
 
 
 def _note_batch(session: Session, lost: LostBatch) -> None:
-    """Note a batch without its file: the counts of its last run are all that is known."""
+    """Note a batch without its file; only the manifest of its last run is known."""
     last: dict[str, Any] = lost.manifests[-1] if lost.manifests else {}
     session.ledger.start_batch(
         session.target,
@@ -80,7 +82,7 @@ def _text(manifest: Mapping[str, Any], name: str) -> str | None:
 
 
 def close_answered(session: Session) -> None:
-    """Close rejects whose record their own batch or a later one has loaded: batches were met out of turn."""
+    """Close rejects whose record their own batch or a later one has loaded, since batches were adopted out of order."""
     batches = session.ledger.batches(session.target)
     came = {row["batch_id"]: row["received_at"] for row in batches}
     for batch in batches:

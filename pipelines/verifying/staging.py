@@ -1,6 +1,6 @@
-"""Stage the tables to compare on disk: the ledger's records, and the rows that batches hold.
+"""Stage the tables to compare on disk: the ledger's records, and the contents of batches' rows.
 
-The target's resources are staged by `target.py`. Memory stays the same however many there are.
+`target.py` stages the target's resources. The use of memory does not grow with their number.
 """
 
 from collections.abc import Iterator
@@ -35,13 +35,13 @@ FOUND = "CREATE OR REPLACE TABLE found (kind TEXT, id TEXT, patient_id TEXT, sta
 
 @contextmanager
 def workbench(home: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database in a folder of its own under the home, for the owner only; both are gone at the end."""
+    """A database in a temporary folder under the home that only its owner can open. Both are removed at the end."""
     with throwaway_folder(home) as folder, tables(folder / "spill", folder / "tables.duckdb") as db:
         yield db
 
 
 class Filling:
-    """A new table of texts and numbers that is filled some thousand rows at a time, within `with`."""
+    """A new table of texts and numbers, filled some thousand rows at a time within `with`."""
 
     def __init__(self, db: duckdb.DuckDBPyConnection, name: str, columns: str, keep: bool = False) -> None:
         typed = (f"{column} {'BIGINT' if column in NUMBERS else 'TEXT'}" for column in columns.split())
@@ -68,7 +68,7 @@ class Filling:
 
 
 def number(db: duckdb.DuckDBPyConnection, query: str, given: dict[str, str] | None = None) -> int:
-    """Return the number that a query gives."""
+    """Return the single number that a query selects."""
     [[found]] = db.execute(query, given or {}).fetchall()
     return int(found)
 
@@ -77,9 +77,10 @@ def number(db: duckdb.DuckDBPyConnection, query: str, given: dict[str, str] | No
 
 
 def stage_ledger(db: duckdb.DuckDBPyConnection, session: Session) -> None:
-    """Tables `all_ours`, `all_former` and `unnamed`, as of one moment.
+    """Fill tables `all_ours`, `all_former` and `unnamed`, as of one moment.
 
-    They have the target's records, their earlier versions, and the types of which some were sent without identifier.
+    They have the target's records, their earlier versions, and the types with records that were sent without
+    identifier.
     """
     about, here = "target resource_type".split(), {"target": session.target}
     tables = (("all_ours", "record", OURS), ("all_former", "former", f"{OURS} fate"), ("unnamed", "sighting", ""))
@@ -89,8 +90,9 @@ def stage_ledger(db: duckdb.DuckDBPyConnection, session: Session) -> None:
 
 
 def stage_sources(db: duckdb.DuckDBPyConnection, session: Session) -> None:
-    """Table `own`: the sources of this home's feed files and batches. Other homes have sources of their own, or that of
-    the built-in feeds, which every home has.
+    """Fill table `own` with the sources of this home's feed files and batches.
+
+    Sources of other homes differ, except that of the built-in feeds, which every home has.
     """
     of_batches = (str(row["source"]) for row in session.ledger.batches(session.target))
     with Filling(db, "own", "source") as own:
@@ -99,9 +101,10 @@ def stage_sources(db: duckdb.DuckDBPyConnection, session: Session) -> None:
 
 
 def stage_records_of(db: duckdb.DuckDBPyConnection, kind: str) -> int:
-    """Views `ours`, `former`, `known` (the resources of both) and `sent`, of one resource type; number of records.
+    """Make views `ours`, `former` and `sent`, and table `known`, for one resource type; return the number of records.
 
-    sent: what was sent of records that are settled now, in this version or an earlier one.
+    known: the resources of records and of earlier versions. sent: the contents sent for records that are settled now,
+    in this version or an earlier one.
     """
     for name in ("ours", "former"):
         db.execute(f"CREATE OR REPLACE VIEW {name} AS FROM all_{name} WHERE resource_type = '{kind}'")
@@ -116,7 +119,7 @@ def stage_records_of(db: duckdb.DuckDBPyConnection, kind: str) -> int:
 
 
 def stage_found(db: duckdb.DuckDBPyConnection, kind: str) -> None:
-    """Add to table `found` the resources of a type that the ledger knows, now or from earlier, and that have its last
+    """Add to table `found` the type's resources that the ledger knows, now or from earlier, unless they lost an
     update.
     """
     db.execute(
@@ -126,12 +129,12 @@ def stage_found(db: duckdb.DuckDBPyConnection, kind: str) -> None:
     )
 
 
-# -- what rows say
+# -- the contents of rows
 
 
 def stage_contents(db: duckdb.DuckDBPyConnection, session: Session, kind: str, sample: Sample) -> Bodies:
-    """Fill table `content`: by key and content hash, the content of records, now or earlier, whose row a batch still
-    holds. Return the bodies of a sample, by id at the target.
+    """Fill table `content` with the contents of records, now or earlier, whose rows a batch still holds. Its key is
+    key and content hash. Return the bodies of a sample, by id at the target.
     """
     bodies = Bodies()
     batches = [row["batch_id"] for row in session.ledger.batches(session.target) if row["resource_type"] == kind]
@@ -153,8 +156,8 @@ def stage_contents(db: duckdb.DuckDBPyConnection, session: Session, kind: str, s
 
 
 def _rows(cursor: duckdb.DuckDBPyConnection, path: Path) -> Iterator[list[tuple[str, str, str]]]:
-    """Yield rows of a file, many at a time: those that the ledger knows, in this version or an earlier one, and that no
-    earlier file had.
+    """Yield rows of a file, many at a time: those that the ledger knows, now or from earlier, and that no earlier file
+    had.
     """
     found = cursor.sql(
         "SELECT key, content_hash, body FROM read_parquet($path) AS row"

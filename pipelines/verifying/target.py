@@ -1,7 +1,7 @@
 """Stage the target's resources in table `there`: all of a type, or those that the ledger knows and those made since.
 
-A target whose statement names the search parameters `_lastUpdated` and `identifier` can be asked for the second; any
-other is read whole.
+The second way needs a target whose statement names the search parameters `_lastUpdated` and `identifier`; any other
+target is read whole.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from pipelines.verifying.by_id import bodies_by_id
 from pipelines.verifying.staging import LIVE, Filling, number
 
 TRIES = (AT_ONCE, AT_ONCE, 1)
-"""How many pages are read at once, in one reading after another until one is complete."""
+"""Pages that are read at once, in one reading after another until a reading is complete."""
 THERE = "id patient_id status made system record_key record_generation spelling content timed said cents"
 SUBJECTS = {"PaymentNotice": "request", "QuestionnaireResponse": "subject", "Task": "for"}
 ELEMENTS = {
@@ -42,9 +42,9 @@ MISSING = "SELECT DISTINCT resource_id FROM {} AS ours ANTI JOIN there ON there.
 
 
 def stage_target(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> None:
-    """Table `there`: every resource of a type, once.
+    """Fill table `there` with every resource of a type, once.
 
-    Raises `TargetUnusable`, also when the pages do not come to what the target counts.
+    Raises `TargetUnusable`, also if the number of resources differs from the target's count.
     """
     session.progress.stage("verify", kind)
     *first, last = TRIES
@@ -71,7 +71,7 @@ def _read_whole(db: duckdb.DuckDBPyConnection, session: Session, kind: str, at_o
 
 
 def _wishes(session: Session, kind: str) -> dict[str, str]:
-    """The parameters of a search of everything: large pages, and an exact count where a target knows of that."""
+    """Return the parameters of a search for everything: large pages, and an exact count if the target supports it."""
     return {**LARGE, **({"_total": "accurate"} if kind in session.connection.capabilities.dated else {})}
 
 
@@ -82,7 +82,7 @@ def _add(there: Filling, session: Session, kind: str, resources: Sequence[dict[s
 
 
 def _each_once(db: duckdb.DuckDBPyConnection) -> int:
-    """Remove what pages repeated, since something was made meanwhile; how many resources there are."""
+    """Remove repeats, which pages have if resources were made meanwhile; return the number of resources."""
     found, different = db.execute("SELECT count(*), count(DISTINCT id) FROM there").fetchall()[0]
     if found != different:
         db.execute("DELETE FROM there WHERE rowid NOT IN (SELECT min(rowid) FROM there GROUP BY id)")
@@ -90,20 +90,21 @@ def _each_once(db: duckdb.DuckDBPyConnection) -> int:
 
 
 def stage_hidden(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> None:
-    """Add to `there` what no page showed of the ledger's resources and a read by id shows; table `hidden` has their
+    """Add to `there` the ledger's resources that no page showed and a read by id finds; fill table `hidden` with their
     ids.
 
-    A target's searches may lag behind what it has. Raises `TargetUnusable`, naming the resource that cannot be read.
+    A target's searches may lag behind its store. Raises `TargetUnusable`, with the name of a resource that cannot be
+    read.
     """
     _read_missing(db, session, kind, f"(FROM ours WHERE {LIVE})")
     session.progress.end()
 
 
 def _read_missing(db: duckdb.DuckDBPyConnection, session: Session, kind: str, of: str, those: str = "true") -> None:
-    """Add those of a table's resources that `there` lacks and a read by id shows, and fill `hidden`. If there are any
-    to read, this begins a stage.
+    """Add resources of a table that `there` lacks and a read by id finds, and fill `hidden`. Begin a progress stage if
+    any are to be read.
 
-    those: the ones that the searches were to show.
+    those: a condition for the resources that the searches should have shown.
     """
     first = number(db, "SELECT coalesce(max(rowid), -1) + 1 FROM there")
     missing = [name for (name,) in db.execute(MISSING.format(of)).fetchall()]
@@ -117,17 +118,18 @@ def _read_missing(db: duckdb.DuckDBPyConnection, session: Session, kind: str, of
     db.execute(f"CREATE OR REPLACE TABLE hidden AS SELECT id FROM there WHERE rowid >= {first} AND {those}")
 
 
-# -- what the ledger knows, and what changed
+# -- the resources that the ledger knows, and those changed since
 
 
 def stage_known(db: duckdb.DuckDBPyConnection, session: Session, kind: str, named: bool) -> bool:
-    """Fill table `there` with what the ledger knows and what may be ours besides; False if the target cannot tell.
+    """Fill table `there` with the resources that the ledger knows and those that may be ours besides. Return False if
+    the target's searches are not sufficient.
 
-    First the searches: what carries our identifiers, or (of payments, and of rows that went without one) all that was
-    made or changed since the first was sent. Then, by id, what the ledger knows and the searches did not show. What is
-    found by id alone shows that the searches miss something, so that only a whole read is a proof.
+    First come searches: for our identifiers, or (for payments, and rows sent without one) for everything made or
+    changed since the first was sent. Then the ledger's resources that the searches did not show are read by id. If a
+    read finds one of these, the searches are incomplete, so that only a whole reading is a proof.
 
-    named: whether every row of the type was sent with its identifier.
+    named: True if every row of the type was sent with its identifier.
     """
     capabilities = session.connection.capabilities
     searches = _searches(db, kind, named)
@@ -158,7 +160,9 @@ def _not_told(session: Session) -> bool:
 
 
 def _searches(db: duckdb.DuckDBPyConnection, kind: str, named: bool) -> list[dict[str, str]]:
-    """The searches that show whatever may be ours; none where the ledger does not say since when that can be."""
+    """Return the searches that show everything that may be ours; none if the ledger does not know since when that can
+    be.
+    """
     if named and kind != "PaymentNotice":
         sources = db.execute("SELECT DISTINCT source FROM ours ORDER BY source").fetchall()
         return [{"identifier": f"{IMPORTERS}{source}:{kind}|"} for (source,) in sources]
@@ -174,7 +178,7 @@ def _searches(db: duckdb.DuckDBPyConnection, kind: str, named: bool) -> list[dic
 
 
 def there_of(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
-    """The row of `there`. Raises `Unknown` with the resource and the element whose value no column can hold."""
+    """Return the row of `there` for a resource. Raises `Unknown` for an element whose value no column can hold."""
     shown = body.get(SUBJECTS[kind])
     subject = shown if isinstance(shown, dict) else {}
     identifier = identifier_of(body)
@@ -193,7 +197,7 @@ def there_of(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _text(kind: str, body: dict[str, Any], element: Mapping[str, Any], name: str) -> str | None:
-    """A text of the resource, or of an element in it; DuckDB would make one of any value."""
+    """Return a text of the resource, or of an element in it. Checked here, because DuckDB makes a text of any value."""
     found = element.get(name)
     if found is None or isinstance(found, str):
         return found
@@ -201,7 +205,7 @@ def _text(kind: str, body: dict[str, Any], element: Mapping[str, Any], name: str
 
 
 def _cents(body: dict[str, Any]) -> int | None:
-    """The amount; None for what is no whole number of cents. Raises `Unknown` for more than can be added up."""
+    """Return the amount in cents; None if it is not a whole number. Raises `Unknown` if it is too large to add up."""
     try:
         cents = Decimal(str(body["amount"]["value"])) * 100
         if abs(cents) < MOST_CENTS:

@@ -1,8 +1,8 @@
-"""Updates of tasks that the target has lost, as after a restore of its store: it changed them last before we did.
+"""Updates of tasks that the target has lost, as after a restore: its last change of a task is older than the update.
 
-Somebody in the chart may well have changed a task since, and that is no fault. Only the time of the target's last
-change tells one from the other. Where it shows none, or it is of the minute before the update was sent, nothing is
-said to be lost: the target's clock may be behind ours.
+A user of the chart may have changed a task since, and that is no fault. Only the time of the target's last change
+tells the two apart. If the target shows no time, or one within the minute before the update was sent, the update does
+not count as lost, since the target's clock may be behind ours.
 """
 
 from datetime import datetime, timedelta
@@ -19,7 +19,9 @@ from pipelines.verifying.staging import Filling, number
 
 IDS_A_LOOK = 1_000
 APART = timedelta(seconds=60)
-"""Clocks may be so far apart, beyond what a run has noted. Besides, a time in a header is cut to the second."""
+"""Clocks may differ by this much beyond the difference that a run has noted. A time in a header is also cut to the
+second.
+"""
 NOT_SAID = """
 SELECT ours.resource_id, ours.batch_id, ours.first_attempt_at FROM ours JOIN there ON there.id = ours.resource_id
 JOIN content USING (key, content_hash)
@@ -28,7 +30,7 @@ WHERE ours.state = 'updated' AND content.said IS NOT NULL
 
 
 def stage_behind(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> None:
-    """Table `behind`: the resources that do not say what their update said, and are older than it."""
+    """Fill table `behind` with the resources that lack their update's content and are older than the update."""
     client, progress = session.connection.client, session.progress
     if looks := number(db, f"SELECT count(*) FROM ({NOT_SAID})"):
         progress.stage("look for lost updates", kind, looks)
@@ -51,6 +53,6 @@ def stage_behind(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> 
 
 
 def is_older(read: AsOf, sent: datetime | None) -> bool:
-    """True if the target last changed what was read before an update of it was sent, both by its own clock."""
+    """True if the target last changed the resource before the update was sent, both by the target's clock."""
     changed = http_date(read.changed or "")
     return sent is not None and changed is not None and changed + APART <= sent

@@ -1,4 +1,4 @@
-"""The result of `verify`: what it compared, and what differs, as JSON and as lines for people."""
+"""The result of `verify`: what was compared, and what differs, as JSON and as lines for people."""
 
 import csv
 import json
@@ -17,9 +17,9 @@ from pipelines.runs.lines import dollars, first_of
 from pipelines.verifying.dropped import Dropped
 
 FILE = "differences.csv"
-"""The file of a home that holds all differences of its last `verify`."""
+"""The file of a home with all differences of its last `verify`."""
 SHOWN = 10
-"""Differences of each kind that are shown as text."""
+"""The number of differences of each kind that are shown as text."""
 MEANING = {
     "gone": "the target has them no more; chartferry import --again BATCH loads them anew, or notes another id",
     "hidden": "the target has them, and its searches do not show them: they may hide doubles too; verify again later",
@@ -35,12 +35,12 @@ MEANING = {
     "not sent": "planned, and not sent yet; import their file once more, or chartferry import --again BATCH",
     "in doubt": "not known whether the target has them; chartferry doubts resolve",
 }
-"""Each kind of difference: its sentence, and what to do."""
+"""The sentence about each kind of difference, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that ledger and target do not agree on. row: `<batch>:<line>`."""
+    """One difference between ledger and target. row: `<batch>:<line>`."""
 
     kind: str
     resource_type: str
@@ -53,9 +53,9 @@ class Difference:
 
 
 class Differences:
-    """Differences in the order in which they were found, in a file: there may be as many as rows.
+    """Differences in the order in which they were found, in a file, since there may be as many as rows.
 
-    counts: by kind. batches: by kind, for those that a command mends batch by batch.
+    counts: by kind. batches: by kind, for the kinds that a command mends batch by batch.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Differences:
         return (Difference(*json.loads(line)) for line in self._file)
 
     def first(self, most: int) -> Iterator[str]:
-        """Yield the first differences of each kind as text, and of each how many more there are."""
+        """Yield the first differences of each kind as text, and for each kind the number of further ones."""
         first: dict[str, list[str]] = {kind: [] for kind in self.counts}
         for each in self:
             if len(first[each.kind]) < most:
@@ -84,7 +84,7 @@ class Differences:
             yield from first_of(first[kind], most, count, kind)
 
     def lines(self) -> Iterator[str]:
-        """Yield the first differences of each kind, and then how many there are of it, also of each batch to mend."""
+        """Yield the first differences of each kind, then the number of each kind, also for each batch to mend."""
         yield from self.first(SHOWN)
         for kind, count in self.counts.items():
             yield f"{count:,} {kind}: {MEANING[kind]}"
@@ -93,7 +93,9 @@ class Differences:
                 yield f"{kind}, by batch: {', '.join(first_of(named, SHOWN, len(named), 'batches'))}"
 
     def write(self, home: Path) -> Path | None:
-        """Write all of them in the place of those of an earlier `verify`; return the file, None if there are none."""
+        """Write all differences over those of an earlier `verify`; return the file, None if there are no
+        differences.
+        """
         path = home / FILE
         if not self.counts:
             path.unlink(missing_ok=True)
@@ -107,14 +109,15 @@ class Differences:
 
 @dataclass
 class Verified:
-    """By resource type: rows that the ledger has there, and cents on both sides. differences: everything else.
+    """The result by resource type: rows whose resources are there, and cents on both sides. differences: all that
+    differs.
 
-    others: what is there beside these. of_doubts: what has the identifier of a row in doubt, and is no other.
-    whole: whether all of a type was read, or only what the ledger knows and what may be ours besides.
-    elsewhere: of the others, how many an importer made under a source that this home has no feed file and no batch of.
-    without_source: of how many rows the content cannot be compared, since their source rows are purged, or damaged.
-    lost: batches in the home's folders that the ledger does not know, or knows less of. dropped: elements that the
-    target took and does not keep, by the records looked at. file: where all differences are, if that was asked for.
+    others: resources beside these. of_doubts: resources with the identifier of a row in doubt, which are not among the
+    others. whole: True if all of a type was read; False if only the ledger's resources and those that may be ours.
+    elsewhere: of the others, those from importers under a source that this home has no feed file and no batch of.
+    without_source: rows whose content cannot be compared, since their source rows are purged or damaged. lost: batches
+    in the home's folders that the ledger does not know fully. dropped: elements that the target accepted and does not
+    keep, by the sample. file: the file of all differences, if one was written.
     """
 
     rows: dict[str, int] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""`verify`: ledger against target, to the row and the cent.
+"""`verify`: compare ledger and target, to the row and the cent.
 
-The target is read, a type at a time, into a table beside the ledger's rows; what differs is asked of both.
+The target is read, a type at a time, into a table beside the ledger's rows; queries over both find the differences.
 """
 
 from collections.abc import Callable
@@ -32,8 +32,8 @@ from pipelines.verifying.verified import Difference, Verified
 
 TYPES = ("PaymentNotice", "QuestionnaireResponse", "Task")
 SLACK = "INTERVAL 5 MINUTE"
-"""By how much the target's clock may be behind ours, beyond what runs have noted, where only times tell an old equal
-payment from a late double.
+"""The time by which the target's clock may be behind ours, beyond what runs have noted. It matters if only times can
+tell an older equal payment from a late double.
 """
 
 
@@ -43,11 +43,11 @@ def verify_target(
     then: Callable[[duckdb.DuckDBPyConnection], None] = lambda _: None,
     whole: bool = False,
 ) -> Verified:
-    """Compare the ledger's rows at the target, or those of one batch, with the target, while nobody loads into it.
+    """Compare the ledger's rows, or those of one batch, with the target, under its lease so that no load runs.
 
-    then: reads more from the tables while they are there: `all_ours` and `all_former` of the ledger, and `found`, the
-    target's resources that the ledger knows. whole: read all that the target has, also where it can be asked for what
-    may be ours.
+    then: reads more from the tables while they exist: the ledger's `all_ours` and `all_former`, and `found`, the
+    target's resources that the ledger knows. whole: read everything at the target, even if it can be asked only for
+    what may be ours.
 
     Raises `TargetUnusable`, and `NotPossible` for a batch that the ledger does not know.
     """
@@ -82,7 +82,7 @@ def verify_target(
 
 
 def verify_and_write(session: Session, batch_id: str | None, whole: bool) -> Verified:
-    """Compare as `verify_target` does, and write all differences to a file in the home, if it takes one."""
+    """Compare as `verify_target` does, and write all differences to a file in the home, if that is possible."""
     verified = verify_target(session, batch_id, whole=whole)
     try:
         verified.file = verified.differences.write(session.home)
@@ -95,7 +95,7 @@ def verify_and_write(session: Session, batch_id: str | None, whole: bool) -> Ver
 
 WITHOUT = "coalesce(there.status, '') IN ('entered-in-error', 'cancelled')"
 TODAY = "coalesce(there.spelling, there.record_key)"
-"""The key of what is there as this version spells it: another one may have sent it in another spelling."""
+"""The key of a resource as this version spells it: another version may have sent it in another spelling."""
 STRANGERS = "there ANTI JOIN known ON known.resource_id = there.id"
 BY_NAME = f"""(FROM {STRANGERS}) AS there
             JOIN ours ON there.system = 'urn:chartferry:' || ours.source || ':' || $kind
@@ -103,25 +103,27 @@ BY_NAME = f"""(FROM {STRANGERS}) AS there
 MADE = "epoch(TRY_CAST(there.made AS TIMESTAMPTZ))"
 OF_DOUBTS = f"""(SELECT DISTINCT there.id FROM {BY_NAME}
             WHERE ours.state IN ('in_doubt', 'sending') AND there.record_generation = ours.generation)"""
-"""What the target has by the identifier of a row in doubt: the next import takes it as the row's."""
+"""Selects the resources with the identifier of a row in doubt, which the next import takes as the row's."""
 OF_A_FIRST_ATTEMPT = f"""least(abs({MADE} - epoch(sent.first_attempt_at::TIMESTAMPTZ)),
                 abs({MADE} - epoch(sent.first_sent_at::TIMESTAMPTZ))) < 1"""
-"""A row without a time of its own is sent with that of its first attempt, which some targets keep to the second. Each
-generation has one; the key's first may arrive last."""
+"""Compares a time with those of first attempts. A row without its own time is sent with that of its first attempt,
+which some targets keep to the second. Each generation has one; the first of the key may arrive last.
+"""
 OURS_IS_THERE = f"""ours.resource_id IN (SELECT id FROM there WHERE NOT {WITHOUT})"""
 IN_STEP = """(FROM ours ANTI JOIN behind USING (resource_id)) AS ours
         JOIN there ON there.id = ours.resource_id LEFT JOIN content USING (key, content_hash)"""
 BY_IMPORTERS = "there.system LIKE 'urn:chartferry:%:' || $kind"
 OF_ANOTHER = "(ours.patient_id IS NOT NULL AND there.patient_id IS DISTINCT FROM ours.patient_id)"
-"""True of a task that another patient has, or none; one that was without may have been given to somebody."""
+"""True for a task of another patient, or without one. A task sent without a patient may have got one since."""
 NAMED_OTHERWISE = f"""({BY_IMPORTERS}
     AND (there.system <> 'urn:chartferry:' || {{of}}.source || ':' || $kind
         OR {{of}}.key NOT IN (there.record_key, {TODAY})))"""
-"""True of a resource that has a record's id and was made for another: a target that was restored gives ids again."""
+"""True for a resource that has a record's id but was made for another record: a restored target gives ids again."""
 OTHERS = NAMED_OTHERWISE.format(of="ours")
 BEGUN = "(FROM former WHERE fate = 'standing') AS begun USING (source, key, generation, batch_id)"
-"""An undo keeps the version that it is about to take back, until it has. One that a later file has updated since is
-there."""
+"""Selects the versions that an undo is about to take back, which it keeps until it has done so. A record that a later
+file has updated since does not count.
+"""
 OF_OWN_SOURCE = "there.system IN (SELECT 'urn:chartferry:' || source || ':' || $kind FROM own)"
 QUERIES: dict[str, str] = {
     "gone": f"""
@@ -196,14 +198,15 @@ QUERIES: dict[str, str] = {
     "in doubt": """
         SELECT batch_id, line, resource_id FROM ours WHERE state IN ('in_doubt', 'sending')""",
 }
-"""Return the differences by kind: batch, line and resource of each.
+"""Queries for the differences by kind: batch, line and resource of each.
 
-What may be of rows of several batches is named for one of them; if a batch is asked for, for that one.
-What was made by importers under other sources is another home's, unless batches of this one are lost.
-A resource of an earlier generation that was taken back is no difference, even if the ledger does not know it. One of a
-later generation than the ledger knows is no double unless the one that it knows is there, nor is one for which a row
-with other content was refused: it is there once. Where every row was sent with its identifier, a task or response
-without one that merely looks equal is another's; a payment that looks so is to be explained by a person.
+A resource that may belong to rows of several batches is reported for one of them, or for the batch that was asked for.
+A resource made by importers under other sources belongs to another home, unless batches of this home are lost.
+
+A resource of an earlier generation that was taken back is no difference, even if the ledger does not know it. A
+resource of a later generation than the ledger knows is no double, unless the known one is there too. Nor is it one if
+a row with other content was refused for it. If every row was sent with its identifier, an equal task or response
+without one is another's; an equal payment is left for a person to explain.
 """
 
 NEEDED = {
@@ -214,19 +217,22 @@ NEEDED = {
     "double": STRANGERS,
     "unknown": STRANGERS,
 }
-"""What mostly has no row, so that there is no such difference: DuckDB takes longer to plan a query of few rows than to
-answer it."""
+"""Tables and queries that are mostly empty, so that the differences of a kind need no query. DuckDB takes longer to
+plan a query of few rows than to answer it.
+"""
 
 
 def _empty(db: duckdb.DuckDBPyConnection) -> set[str]:
-    """Return of what is `NEEDED` what has no row."""
+    """Return those tables and queries of `NEEDED` that have no row."""
     needed = list(dict.fromkeys(NEEDED.values()))
     [found] = db.execute(f"SELECT {', '.join(f'EXISTS (FROM {each})' for each in needed)}").fetchall()
     return {each for each, is_there in zip(needed, found, strict=True) if not is_there}
 
 
 def _behind(session: Session, db: duckdb.DuckDBPyConnection) -> int:
-    """Return the microseconds that the target's clock was behind the ledger's at most, where that may matter."""
+    """Return the most microseconds that the target's clock was behind the ledger's; 0 if there are no strangers to
+    judge.
+    """
     strangers = number(db, f"SELECT count(*) FROM {STRANGERS}")
     return TargetClock.of(session).most_behind() // timedelta(microseconds=1) if strangers else 0
 
