@@ -1,4 +1,4 @@
-"""Addresses of targets, and of what their answers link to."""
+"""Addresses of targets, and of the links in their answers."""
 
 import re
 from ipaddress import ip_address
@@ -9,7 +9,7 @@ BELOW_THE_BASE = re.compile(r"(/[A-Z][A-Za-z]*)(?:\?.*)?", re.DOTALL)
 
 
 def is_loopback(url: str) -> bool:
-    """True if an address stays on this machine."""
+    """True if an address is on this machine."""
     host = urlsplit(url).hostname or ""
     try:
         return host == "localhost" or ip_address(host).is_loopback
@@ -18,10 +18,11 @@ def is_loopback(url: str) -> bool:
 
 
 def with_whole_links(body: dict[str, Any], url: str, base_url: str) -> dict[str, Any]:
-    """Return an answer in which each `next` link is a whole address. Others, and what is no link, stay as they are.
+    """Return an answer with a full address in each `next` link. Other links, and values that are no links, stay as
+    they are.
 
-    A link is relative to the address of the request (RFC 3986). The interface alone has links that are relative to the
-    base: `/<Type>?...`, unless the path of the base is that itself.
+    A link is relative to the address of the request (RFC 3986). Only the interface has links relative to its base:
+    `/<Type>?...`. If the base has exactly this path, the link is relative to the request.
     """
     links = body.get("link")
     for link in links if isinstance(links, list) else ():
@@ -35,5 +36,5 @@ def _whole(link: Any, url: str, base_url: str) -> Any:
         below = BELOW_THE_BASE.fullmatch(link)
         own = below is not None and below[1] != urlsplit(base_url).path
         return f"{base_url}{link}" if own else urljoin(url, link)
-    except (TypeError, ValueError):  # no text, or no address
+    except (TypeError, ValueError):  # not a text, or not an address
         return link

@@ -1,4 +1,4 @@
-"""The answer to a request, read whole, in bounded time and memory: some never end, or come a byte at a time."""
+"""Read the answer to a request whole, with limits of time and memory: some answers never end, or come byte by byte."""
 
 from math import inf
 from typing import Any
@@ -9,28 +9,32 @@ from pipelines.client.connections import begin
 from pipelines.client.replies import Unknown
 
 MOST_BYTES = 128 << 20
-"""The most that an answer holds, unpacked: many times a page of 1,000 resources."""
+"""The most bytes of an unpacked answer: many times a page of 1,000 resources."""
 TIMEOUTS = 2
-"""Within so many timeouts an answer has to be whole, its head too: a timeout alone begins anew with each byte."""
+"""The number of timeouts within which a whole answer with its head must come: one timeout alone begins anew with each
+byte.
+"""
 ABOUT_THE_BYTES = (b"content-encoding", b"content-length", b"transfer-encoding")
 READ = httpx.ByteStream(b"")
-"""In the place of an answer's stream, which refers back to the answer: all of a bundle would be held by that circle."""
+"""Replaces an answer's stream, which refers back to the answer: that circle would keep whole bundles in memory."""
 
 
 class TooLarge(Unknown):
-    """The answer holds more than any that is expected."""
+    """The answer is larger than any expected one."""
 
     final = True
 
 
 class Packed(Unknown):
-    """The answer is packed several times over, as nobody asks for: a few bytes of it are more than memory holds."""
+    """The answer is compressed several times, which no request asks for: a few bytes of it may unpack to more than
+    memory holds.
+    """
 
     final = True
 
 
 def ask(http: httpx.Client, method: str, url: str, **given: Any) -> httpx.Response:
-    """Send a request and return its answer. Raises as httpx does, `Late` and `TooLarge`."""
+    """Send a request and return its answer. Raises as httpx does, and `Late`, `TooLarge` and `Packed`."""
     begin(TIMEOUTS * (http.timeout.read or inf))
     content = bytearray()
     with http.stream(method, url, **given) as answer:

@@ -1,9 +1,9 @@
-"""Files that another system publishes in bulk (`$bulk-publish`): read its manifest, and fetch what can be imported.
+"""Files that another system publishes in bulk (`$bulk-publish`): read its manifest, and fetch the files to import.
 
-Nothing of the manifest is trusted: files are fetched from its own host alone, no redirect is followed, and the token
-goes nowhere else. A file that was fetched in part is gone on with, if its entity tag says that it is still the same.
-A file is taken if something says that it is whole: its length, its number of lines, or the end of a chunked answer.
-A host that is busy or away is asked again, after the pause that it asks for.
+Nothing in the manifest is trusted: files are fetched only from its own host, no redirect is followed, and the token
+goes nowhere else. A partly fetched file is continued if its entity tag shows that the file is unchanged. A file is
+complete if one of these says so: its length, its number of lines, or the end of a chunked answer. A host that is busy
+or away is asked again, after the pause that it asks for.
 """
 
 import hashlib
@@ -32,15 +32,15 @@ from pipelines.home.paths import exists
 
 TOKEN = "CHARTFERRY_BULK_TOKEN"  # noqa: S105 - the name of a variable
 KINDS = {"PaymentNotice": "payments", "QuestionnaireResponse": "answers", "Task": "tasks"}
-"""By type of resource: what the name of a file begins with, by which a feed takes it."""
+"""The beginnings of files' names by type of resource. Feeds take files by these names."""
 MANIFEST_BYTES = 4 << 20
 MOST_FILES = 1_000
 MOST_BYTES = 64 << 30
-"""The most that the files of a manifest hold together."""
+"""The most bytes of all files of a manifest together."""
 BLOCK = 1 << 20
 SECONDS_OF_A_MANIFEST = 120.0
 SECONDS_OF_A_BLOCK = 300.0
-"""A host may send a byte at a time, each of them in time."""
+"""Seconds for each block, since a host may send single bytes, each within the timeout."""
 TRIES = 5
 EARLY = "it ends early"
 PLAIN = {"accept-encoding": "identity"}
@@ -48,7 +48,7 @@ PLAIN = {"accept-encoding": "identity"}
 
 @dataclass(frozen=True)
 class Published:
-    """A file that a manifest names. name: what it is called here. count: its number of lines, if the manifest says."""
+    """A file that a manifest names. name: its local name. count: its number of lines, if the manifest says."""
 
     url: str
     name: str
@@ -65,8 +65,8 @@ def fetch_published(
 ) -> list[Path]:
     """Fetch the files of a manifest that can be imported, into a folder; return them in the manifest's order.
 
-    Raises `Unreadable` with one sentence. What was fetched stays, and is not fetched again while the manifest is the
-    same. One process at a time may use the folder.
+    Raises `Unreadable`. Fetched files stay, and are not fetched again while the manifest is unchanged. Only one
+    process at a time may use the folder.
     """
     check_address(url, insecure)
     token = environ.get(TOKEN)
@@ -85,7 +85,7 @@ def fetch_published(
 
 
 def check_address(url: str, insecure: bool) -> None:
-    """Raise `Unreadable` for an address that nothing is fetched from."""
+    """Raise `Unreadable` for an address from which nothing may be fetched."""
     try:
         parts, _ = urlsplit(url), urlsplit(url).port
     except ValueError:
@@ -109,9 +109,9 @@ class _Host:
 
     @contextmanager
     def answer(self, url: str, headers: Mapping[str, str], seconds: float) -> Iterator[httpx.Response]:
-        """Give the answer to a GET. The last one, of a host that stays busy or away, is closed.
+        """Yield the answer to a GET. If the host stays busy or away, the last answer is yielded closed.
 
-        seconds: for what comes until the next `begin`.
+        seconds: the time limit until the next `begin`.
         """
         attempts = Attempts(self.patience)
         while True:
@@ -126,7 +126,7 @@ class _Host:
 
 
 def _manifest(host: _Host, url: str) -> bytes:
-    """Return the text of the manifest, which is small."""
+    """Return the content of the manifest, which is small."""
     parts = []
     size = 0
     try:
@@ -154,7 +154,7 @@ def _hint(answer: httpx.Response) -> str:
 
 
 def _files(content: bytes, url: str, has_token: bool) -> Iterator[Published]:
-    """Yield the files that can be imported. Raises `Unreadable` for a manifest that is none."""
+    """Yield the files that can be imported. Raises `Unreadable` for an invalid manifest."""
     try:
         manifest = orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -182,7 +182,7 @@ def _files(content: bytes, url: str, has_token: bool) -> Iterator[Published]:
 
 
 def _check_complete(manifest: dict[str, Any]) -> None:
-    """Raise `Unreadable` for a manifest that says itself that it does not name everything."""
+    """Raise `Unreadable` for a manifest that says that it is not complete."""
     links = manifest.get("link") or []
     if not isinstance(links, list) or any(
         not isinstance(each, dict) or each.get("relation") == "next" for each in links
@@ -220,7 +220,7 @@ def _remove_others(folder: Path, files: Sequence[Published]) -> None:
 
 
 def _fetch(host: _Host, file: Published, folder: Path, room: int) -> None:
-    """Fetch a file, in several goes where a connection ends early. room: the most bytes that it may have."""
+    """Fetch a file, in several tries if a connection ends early. room: the most bytes that it may have."""
     final = folder / file.name
     part, note = final.with_suffix(".part"), final.with_suffix(".etag")
     if exists(final):
@@ -239,7 +239,7 @@ def _fetch(host: _Host, file: Published, folder: Path, room: int) -> None:
 
 
 def _missing(host: _Host, file: Published, part: Path, note: Path, room: int) -> str:
-    """Fetch what is missing of a file. Return why it is not whole, or nothing if it is."""
+    """Fetch the missing bytes of a file. Return why it is still not whole; empty text if it is."""
     etag: str = json.loads(note.read_text()) if exists(note) and exists(part) else ""
     at = part.stat().st_size if etag else 0
     wanted = {"range": f"bytes={at}-", "if-range": etag} if at else {}
@@ -268,7 +268,7 @@ def _missing(host: _Host, file: Published, part: Path, note: Path, room: int) ->
 
 
 def _fits(answer: httpx.Response, at: int, etag: str) -> bool:
-    """True if a partial answer is the rest of the same file, from `at` to its end."""
+    """True if a partial answer has the rest of the unchanged file, from `at` to its end."""
     if answer.status_code != 206:
         return True
     ends = _range(answer)
@@ -285,7 +285,7 @@ def _range(answer: httpx.Response) -> tuple[int, int] | None:
 
 
 def _total(answer: httpx.Response) -> int | None:
-    """Return the size of the whole file, if the answer says."""
+    """Return the size of the whole file; None if the answer does not say."""
     if answer.status_code == 206:
         ends = _range(answer)
         return ends[1] if ends else None
@@ -294,7 +294,7 @@ def _total(answer: httpx.Response) -> int | None:
 
 
 def _begin(part: Path, note: Path, tag: str) -> None:
-    """Empty the part, then note the entity tag of its file, so that no tag is noted beside bytes of another file."""
+    """Empty the part, then write its file's entity tag: in this order no tag is ever beside bytes of another file."""
     note.unlink(missing_ok=True)
     part.write_bytes(b"")
     to_disk(part)
@@ -303,9 +303,9 @@ def _begin(part: Path, note: Path, tag: str) -> None:
 
 
 def _take(answer: httpx.Response, part: Path, most: int) -> bool:
-    """Append an answer to the part; False, and no more is taken, if the part would have more than `most` bytes.
+    """Append an answer to the part. Return False, and stop, if the part would have more than `most` bytes.
 
-    Each block has a time of its own: the whole may be large.
+    Each block has its own time limit, since the whole file may be large.
     """
     with part.open("ab") as out:
         at = part.stat().st_size
@@ -322,9 +322,10 @@ def _take(answer: httpx.Response, part: Path, most: int) -> bool:
 
 
 def _end_is_missing(file: Published, part: Path, total: int | None, is_chunked: bool) -> str:
-    """Return why a part is not the whole file, or nothing. Raises `Unreadable` where fetching on does not help.
+    """Return why a part is not the whole file; empty text if it is. Raises `Unreadable` if fetching on cannot help.
 
-    The client library raises an error for a chunked answer that ends early, not for one that ends with its connection.
+    The client library raises an error if a chunked answer ends early, but not for an answer that ends with its
+    connection.
     """
     if total is not None and part.stat().st_size != total:
         return EARLY
@@ -343,7 +344,7 @@ def _end_is_missing(file: Published, part: Path, total: int | None, is_chunked: 
 
 
 def _lines(part: Path) -> tuple[int, bool]:
-    """Return the number of lines that are not blank, and whether the last line has its end."""
+    """Return the number of lines that are not blank, and True if the last line has its end."""
     count, is_line, block = 0, False, b"\n"
     with part.open("rb") as file:
         while more := file.read(BLOCK):

@@ -7,12 +7,12 @@ from pipelines.client.shapes import as_object, as_text, objects_in, texts_in
 
 
 class Capabilities(NamedTuple):
-    """The capabilities of a target, by its `/metadata`. `store_id`, `url`, `name` and `software` are None where absent.
+    """The capabilities of a target, from its `/metadata`. `store_id`, `url`, `name` and `software` are None if absent.
 
     conditional, identified, searched, validates: the types with conditional create, search by identifier, search by
-    `_id`, and `$validate`. dated: the types with a search by the time of the last change. puts: those that a PUT
-    creates under its own id, or may: HAPI takes it and does not say so. includes: what searches include, such as
-    `DiagnosticReport:result`.
+    `_id`, and `$validate`. dated: the types with a search by the time of the last change. puts: the types that a PUT
+    creates under its own id, or may create, since HAPI does so without saying it. includes: what searches include,
+    such as `DiagnosticReport:result`.
     """
 
     batch: bool = False
@@ -31,20 +31,21 @@ class Capabilities(NamedTuple):
 
     @property
     def beyond_interface(self) -> bool:
-        """True of a server that does more than the interface has."""
+        """True for a server with functions beyond the interface."""
         return bool(self.batch or self.transaction or self.conditional or self.identified)
 
     def shows_names(self, target: str, resource_type: str) -> bool:
-        """True if what was made at the target of this name has its records' identifiers, and can be found by them.
+        """True if resources made at the target with this name have their records' identifiers, and can be found by
+        them.
 
-        A target that is known by its address, and shows an id now, got its records without.
+        A target that was known by its address, and shows an id now, got its records without identifiers.
         """
         return resource_type in self.identified and self.store_id in (None, target)
 
 
 def capabilities_of(statement: dict[str, Any]) -> Capabilities:
-    """Return the capabilities that a CapabilityStatement shows."""
-    # Some also say what they ask of others.
+    """Return the capabilities in a CapabilityStatement."""
+    # Some statements also have a part for the server as a client.
     rest = next((each for each in objects_in(statement.get("rest")) if each.get("mode") != "client"), {})
     about, software = as_object(statement.get("implementation")), as_object(statement.get("software"))
     named = as_text(about.get("description")) or ""
@@ -74,10 +75,10 @@ def capabilities_of(statement: dict[str, Any]) -> Capabilities:
 
 
 def _codes(part: dict[str, Any]) -> frozenset[str]:
-    """The interactions that a part of a statement declares."""
+    """Return the interactions that a part of a statement declares."""
     return frozenset(texts_in([each.get("code") for each in objects_in(part.get("interaction"))]))
 
 
 def _params(part: dict[str, Any]) -> frozenset[str]:
-    """The names of the search parameters that a part of a statement declares."""
+    """Return the names of the search parameters that a part of a statement declares."""
     return frozenset(texts_in([each.get("name") for each in objects_in(part.get("searchParam"))]))

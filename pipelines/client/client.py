@@ -1,4 +1,4 @@
-"""The HTTP client of a FHIR target: its reads and its writes. What their answers say is in `replies.py`."""
+"""The HTTP client of a FHIR target: its reads and its writes. `replies.py` interprets the answers."""
 
 import json
 import threading
@@ -53,20 +53,20 @@ PAGE = 100
 
 TRY_AGAIN = (408, 429, 500, 502, 503, 504)
 SLOW_TRIES = 3
-"""Times that a statement is asked for where no answer comes in time."""
+"""Times that a statement is asked for if no answer comes in time."""
 NO_STATEMENT = (401, 403, 404, 405, 406, 410, 501)
-"""The capabilities of a target that shows no CapabilityStatement."""
+"""Statuses of targets that show no CapabilityStatement, and so count as the bare interface."""
 JSON = {"accept": "application/json", "cache-control": "no-cache"}
-"""Nothing from memory: HAPI answers a search for a minute with what it found before, and a row would be absent."""
+"""No cached answers: for a minute HAPI repeats a search's earlier result, so that a new row would seem absent."""
 AS_IT_IS = {**JSON, "accept-encoding": "identity"}
-"""Of what is changed next: a gateway that packs answers may name packed ones by another entity tag (`"1-gzip"`)."""
+"""For reads before a change: a gateway may give a compressed answer another entity tag (`"1-gzip"`)."""
 JSON_BODY = {"accept": "application/json", "content-type": "application/json"}
 
 
 class AsOf(NamedTuple):
-    """The marks of the version that was read: an HTTP-date, and an entity tag, each where the target shows one.
+    """The marks of the version that was read: an HTTP-date, and an entity tag, each None if the target shows none.
 
-    changed: the HTTP-date of its last change alone.
+    changed: the HTTP-date of its last change only.
     """
 
     date: str | None = None
@@ -80,7 +80,7 @@ Entry = tuple[str, str]
 
 
 class FhirClient:
-    """Talks to one target. Safe to use from several threads. Reads are tried again; no write is tried a second time."""
+    """The client of one target. Safe to use from several threads. It tries reads again, but never a write."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class FhirClient:
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.profile = profile
-        self.patience = replace(patience)  # it ends with its client
+        self.patience = replace(patience)  # ends with this client
         self.timeout = timeout
         self.clock = clock
         self._before_each = before_each
@@ -108,7 +108,7 @@ class FhirClient:
 
     @property
     def seconds(self) -> float:
-        """The seconds since the last request of this thread went out: its pace let it wait before that."""
+        """Seconds since this thread's last request was sent, after any wait for the pace."""
         return self.clock() - float(getattr(self._of_thread, "began", self.clock()))
 
     def close(self) -> None:
@@ -118,9 +118,10 @@ class FhirClient:
     # -- reads
 
     def capabilities(self) -> Capabilities:
-        """Return the capabilities by `/metadata`; a target that has none counts as the bare interface.
+        """Return the capabilities from `/metadata`; a target without it counts as the bare interface.
 
-        Raises `TargetUnusable`, also for an unclear answer: a target taken for another would be sent everything again.
+        Raises `TargetUnusable`, also for an unclear answer: a wrongly recognized target would be sent everything
+        again.
         """
         answer = self._metadata()
         if answer.is_redirect:
@@ -135,9 +136,9 @@ class FhirClient:
         return capabilities_of(statement)
 
     def _metadata(self) -> httpx.Response:
-        """The answer of `/metadata`, asked for again after a pause while the target is busy or away.
+        """Return the answer of `/metadata`. Ask again after a pause while the target is busy or away.
 
-        Some servers make their statement when they are first asked for it, and take long.
+        Some servers take long for the first answer, because they make their statement then.
         """
         attempts = Attempts(self.patience)
         while True:
@@ -153,9 +154,9 @@ class FhirClient:
                 return answer
 
     def check_access(self) -> None:
-        """Raises `TargetUnusable` when no token can be had, it is not taken, or what answers speaks no FHIR.
+        """Raise `TargetUnusable` if no token can be had, if it is not accepted, or if the answer is not FHIR.
 
-        One small read, before anything of a patient goes there.
+        It makes one small read, before any data of a patient is sent.
         """
         try:
             self._tokens.get_first(self.patience)
@@ -172,17 +173,15 @@ class FhirClient:
             raise TargetUnusable(f"{self.base_url} does not answer as a FHIR server: is FHIR_BASE_URL right?")
 
     def server_time(self) -> datetime | None:
-        """Return the least time that the target's clock shows now, by the `date` of its last answer; None if it sends
-        none.
-        """
+        """Return the earliest present time of the target's clock, by its last answer's `date`; None if it has none."""
         if self._heard is None:
             return None
         said, at = self._heard
         return said + timedelta(seconds=self.clock() - at)
 
     def wait_until_it_answers(self, resource_type: str, given_up: bool = False) -> str | None:
-        """Return once the target answers a search of one resource; the sentence that ends a load when patience ends, or
-        the target is given up.
+        """Wait until the target answers a search. Return the sentence that ends a load if it does not, or is
+        given up.
         """
         if given_up:
             return unusable(AGAIN)
@@ -194,14 +193,12 @@ class FhirClient:
         return None
 
     def read(self, resource_type: str, resource_id: str) -> dict[str, Any] | None:
-        """One resource, None when there is none; raises as `get` does."""
+        """Read a resource; return None if there is none. Raises as `get` does."""
         found = self.read_as_of(resource_type, resource_id)
         return found[0] if found else None
 
     def read_as_of(self, resource_type: str, resource_id: str) -> tuple[dict[str, Any], AsOf] | None:
-        """Read a resource, with the HTTP-date that it is as of (`last-modified`, else the answer's `date`), and its
-        `etag`.
-        """
+        """Read a resource with its marks: the HTTP-date is `last-modified`, else the answer's `date`."""
         answer = self._patiently(f"{self.base_url}/{resource_type}/{resource_id}", "GET", AS_IT_IS)
         if answer.status_code in (404, 410):
             if first_issue(object_of(answer)) is None:
@@ -213,7 +210,7 @@ class FhirClient:
         return body, AsOf(changed or answer.headers.get("date"), answer.headers.get("etag"), changed)
 
     def get(self, path: str) -> dict[str, Any]:
-        """The object at a path below the base (`/Task?...`) or at a whole address, as its own `next` link then is.
+        """Return the object at a path below the base (`/Task?...`), or at a full address such as a `next` link's.
 
         Raises `NotSent`, `NotDone`, `Refused` or `Unknown`.
         """
@@ -221,7 +218,7 @@ class FhirClient:
         return with_whole_links(body_of(self._patiently(url)), url, self.base_url)
 
     def read_many(self, resource_type: str, resource_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """By id, those of at most `PAGE` resources that a search on `_id` finds; none where there is no such search.
+        """Return by id those of at most `PAGE` resources that a search on `_id` finds; none if that is refused.
 
         Raises `NotSent`, `NotDone` or `Unknown`.
         """
@@ -229,7 +226,7 @@ class FhirClient:
         try:
             for page in self.pages(resource_type, {"_id": ",".join(resource_ids)}):
                 for body in resources_of(page, resource_type):
-                    if body["id"] not in resource_ids:  # a target that does not know the parameter gives everything
+                    if body["id"] not in resource_ids:  # a target that does not know the parameter returns everything
                         return found
                     found[body["id"]] = body
         except Refused:
@@ -237,7 +234,7 @@ class FhirClient:
         return found
 
     def validate(self, resource_type: str, body: str | bytes) -> list[dict[str, Any]]:
-        """Return the target's answer to a create with `$validate`; nothing is stored. Raises as `get` does."""
+        """Return the target's issues with a create, by `$validate`; nothing is stored. Raises as `get` does."""
         address = f"{self.base_url}/{resource_type}/$validate"
         return all_issues(body_of(self._patiently(address, "POST", JSON_BODY, body)))
 
@@ -250,8 +247,8 @@ class FhirClient:
     ) -> Iterator[Body]:
         """Yield the bundles of a search, by following `next` links only.
 
-        wishes: further parameters, left away where the target refuses them, as `_total` is. at_once: as in `followed`.
-        Raises as `get` does, `Unknown` when they have no end, and `Incomplete` if a page moved up meanwhile.
+        wishes: further parameters, left out if the target refuses them, as `_total` is. at_once: as in `followed`.
+        Raises as `get` does, `Unknown` if the pages have no end, and `Incomplete` if a page moved up meanwhile.
         """
         usual = {"_count": str(PAGE), **(params or {})}
         total = {"_total": self.profile.total} if self.profile.total and not self._refuses_total else {}
@@ -266,7 +263,7 @@ class FhirClient:
         yield from followed(self.get, first, resource_type, self.profile.offset, at_once)
 
     def named(self, resource_type: str, system: str, values: Sequence[str]) -> Iterator[Body]:
-        """Yield the pages of one search for these identifiers of a system, which may hold what was not asked for.
+        """Yield the pages of one search for these identifiers of a system. They may contain resources not asked for.
 
         Raises as `pages` does. values: few enough for an address.
         """
@@ -281,7 +278,7 @@ class FhirClient:
     # -- writes
 
     def create(self, resource_type: str, body: str | bytes, condition: str | None = None) -> Reply:
-        """One POST, with a condition as `If-None-Exist`. Gives the reply of a resource made, or of one that was there.
+        """Send one POST, with a condition as `If-None-Exist`. Return the reply if a resource was created or was there.
 
         Raises `Refused`, `NotDone`, `NotSent`, `Unknown`.
         """
@@ -290,9 +287,9 @@ class FhirClient:
         return settled(self._reply(answer).of_type(resource_type))
 
     def update(self, resource_type: str, resource_id: str, body: str | bytes, as_of: AsOf = NO_TIME) -> Reply:
-        """One PUT of what was read as of a moment, or of what is new; gives the reply to one that was done.
+        """Send one PUT of a resource as read at a moment, or of a new one; return the reply of a success.
 
-        Raises as `create` does. 412: it was changed meanwhile, whichever status the target has for that.
+        Raises as `create` does. Status 412 means that it was changed meanwhile, whatever the target's status for that.
         """
         given = {"if-unmodified-since": as_of.date, "if-match": as_of.etag}
         headers = {**JSON_BODY, **{name: value for name, value in given.items() if value}}
@@ -305,7 +302,7 @@ class FhirClient:
         return reply
 
     def create_all(self, resource_type: str, entries: Sequence[Entry], kind: str = "batch") -> list[Reply]:
-        """One batch or transaction, in order. An answer that misses entries is `Unknown`."""
+        """Send one batch or transaction; return its replies in order. An answer without all entries is `Unknown`."""
         bundle = conditional_bundle(resource_type, entries, kind)
         answer = self._send("POST", f"{self.base_url}/", JSON_BODY, bundle)
         if answer.status_code != 200:
@@ -328,7 +325,7 @@ class FhirClient:
         return reply_of(answer, self.profile.not_done)
 
     def _absolute(self, path: str) -> str:
-        """A path below the base as an address, or an address at the target: never elsewhere, the token goes with it."""
+        """Return the full address of a path, or of an address at the target. No other host may get the token."""
         if path.startswith("/"):
             return f"{self.base_url}/{path.lstrip('/')}"
         try:
@@ -342,7 +339,7 @@ class FhirClient:
     def _patiently(
         self, url: str, method: str = "GET", headers: dict[str, str] = JSON, body: str | bytes | None = None
     ) -> httpx.Response:
-        """A read, again after a pause while the target is away, busy or unclear."""
+        """Send a read, again after a pause while the target is away, busy or unclear."""
         attempts = Attempts(self.patience)
         while True:
             try:
@@ -354,7 +351,7 @@ class FhirClient:
                     raise
 
     def _send(self, method: str, url: str, headers: dict[str, str], body: str | bytes | None = None) -> httpx.Response:
-        """One request with a token; after a 401 once more with a new one (a 401 surely did nothing)."""
+        """Send one request with a token; after a 401, which surely did nothing, once more with a new token."""
         token = self._tokens.bearer()
         answer = self._once(method, url, {**headers, "authorization": f"Bearer {token}"}, body)
         if answer.status_code == 401 and self._tokens.renewable:
@@ -384,9 +381,9 @@ class FhirClient:
 
 
 def conditional_bundle(resource_type: str, entries: Sequence[Entry], kind: str) -> bytes:
-    """A Bundle of conditional creates joined from bodies that are JSON already.
+    """Return a Bundle of conditional creates, joined from bodies that are JSON already.
 
-    In a transaction each entry has a `fullUrl`, made from its condition: servers want it to tell entries apart.
+    In a transaction each entry has a `fullUrl`, made from its condition, since servers need it to tell entries apart.
     """
     request = f',"request":{{"method":"POST","url":"{resource_type}","ifNoneExist":'
     if kind == "transaction":

@@ -1,4 +1,4 @@
-"""Compare a resource at the target with the one that a row makes, by the elements that make it that record.
+"""Compare a resource at the target with a row's, by the elements that identify the record.
 
 Payments: patient, amount, claim. Responses: patient, questionnaire, answers. Tasks: patient and description. Dates are
 left out.
@@ -16,7 +16,9 @@ REFERENCE = re.compile(r"(?:https?://.*/)?([A-Z][A-Za-z]+/[A-Za-z0-9.-]+)(?:/_hi
 
 
 def same_content(resource_type: str, ours: Body, theirs: Body) -> bool:
-    """Compare a body of ours with one that was read; elements of the wrong shape count as different."""
+    """True if a body of ours and one that was read have the same content; elements of the wrong shape count as
+    different.
+    """
     draw = CONTENT[resource_type]
     try:
         return bool(draw(ours) == draw(theirs))
@@ -25,7 +27,8 @@ def same_content(resource_type: str, ours: Body, theirs: Body) -> bool:
 
 
 def fingerprints(resource_type: str, body: Body) -> tuple[str | None, str | None]:
-    """Return short hashes, equal for equal content: without the record's own time, and with it.
+    """Return short hashes of the content: without the record's own time, and with it. Equal contents have equal
+    hashes.
 
     None for elements of the wrong shape.
     """
@@ -42,7 +45,7 @@ def _short(drawn: Any) -> str:
 
 
 def moment(value: Any) -> datetime | None:
-    """A date or datetime as an instant, a date being its first; None for anything else."""
+    """Return a date or datetime as an instant, for a date its first one; None for anything else."""
     try:
         found = datetime.fromisoformat(value)
     except (TypeError, ValueError):
@@ -51,13 +54,13 @@ def moment(value: Any) -> datetime | None:
 
 
 def second(value: Any) -> datetime | None:
-    """Return a time cut to the second: some targets keep no more of it."""
+    """Return a time cut to the second, since some targets keep times only so."""
     found = moment(value)
     return found.replace(microsecond=0) if found else None
 
 
 def own_time(resource_type: str, body: Body) -> datetime | None:
-    """Return the time that a record has of its own and the target keeps, to the second; None where it has none."""
+    """Return the record's own time that the target keeps, to the second; None if it has none."""
     return second(body.get(OWN_TIME.get(resource_type, "")))
 
 
@@ -98,31 +101,31 @@ def _task(body: Body) -> Any:
 
 
 def patient_of(body: Mapping[str, Any]) -> str | None:
-    """The id of the patient whom a resource is of; None where it shows none."""
+    """Return the id of the patient of a resource; None if the resource shows none."""
     shown = (body[name] for name in PATIENT if isinstance(body.get(name), dict))
     kind, _, patient = next((referred(each) for each in shown if "reference" in each), "").partition("/")
     return patient if kind == "Patient" else None
 
 
 def referred(element: Body) -> str:
-    """`Type/id`, also of a target that shows references with its address or a version."""
+    """Return a reference as `Type/id`, also if the target shows it with its address or a version."""
     found = REFERENCE.fullmatch(str(element["reference"]))
     return found[1] if found else str(element["reference"])
 
 
 def is_note_id(extension: Mapping[str, Any]) -> bool:
-    """True of the extension by which a response shows its note."""
+    """True for the extension by which a response shows its note."""
     return str(extension.get("url", "")).endswith("/fhir/extensions/note-id")
 
 
 PATIENT = ("for", "subject", "request")
 """The elements that name the patient of a task, a response and a payment."""
 TAKEN_BACK = {"QuestionnaireResponse": "entered-in-error", "Task": "cancelled"}
-"""The status of what has been taken back. Payments have none."""
+"""The status of a resource that was taken back. Payments have none."""
 
 
 def taken_back(resource_type: str, ours: Body, theirs: Body) -> bool:
-    """True if a resource that was read has been taken back, which the row does not say."""
+    """True if a resource was taken back at the target, while the row has another status."""
     status = TAKEN_BACK.get(resource_type)
     return status is not None and theirs.get("status") == status != ours.get("status")
 

@@ -1,7 +1,8 @@
-"""The connections to a target. Each request and its whole answer have one time, after which they raise `Late`.
+"""The connections to a target. Each request and its whole answer have one time limit, after which they raise `Late`.
 
-A connection on which more came than the answer is never used again: the next request would take that for its own
-answer, of a create the id of another resource. httpx has neither, so this is a transport of our own for it.
+A connection that has received more than its answer is never used again: the next request would take the rest for its
+own answer, and so the id of another resource for that of its create. httpx ensures neither, so this module has its own
+transport.
 """
 
 import ssl
@@ -22,7 +23,9 @@ from pipelines.home.exits import BadSetting
 
 IDLE_SECONDS = 2.0
 PIECE = 64 << 10
-"""Bytes of a request that are given to a connection at once: it takes them in many steps, each with a whole timeout."""
+"""Bytes of a request that are written to a connection at once. A larger write has many steps, each with its own
+timeout.
+"""
 ERRORS = (
     httpcore.TimeoutException,
     httpcore.NetworkError,
@@ -34,18 +37,18 @@ _of_thread = threading.local()
 
 
 def begin(seconds: float) -> None:
-    """Give what this thread sends, and the answers that it reads, so many seconds from now on, together."""
+    """Limit the time for this thread's request and answer to so many seconds from now."""
     _of_thread.seconds, _of_thread.ends = seconds, time.monotonic() + seconds
 
 
 def client_for(url: str, transport: httpx.BaseTransport | None = None, **options: Any) -> httpx.Client:
-    """Return an HTTP client for what is at an address. Raises `BadSetting`.
+    """Return an HTTP client for an address. Raises `BadSetting`.
 
-    The environment names proxies and trusted certificates for what is beyond this machine alone.
+    The environment's proxies and trusted certificates apply only to addresses beyond this machine.
 
     Args:
-        transport: what to send by instead.
-        options: more of `httpx.Client`.
+        transport: replaces the transport of this module.
+        options: further options of `httpx.Client`.
     """
     if transport is None:
         beyond = not is_loopback(url)
@@ -61,17 +64,18 @@ def client_for(url: str, transport: httpx.BaseTransport | None = None, **options
 
 @cache
 def _tls(trust_env: bool) -> ssl.SSLContext:
-    """The context of TLS for all clients of this process: making one reads every certificate that is trusted."""
+    """Return the TLS context for all clients of this process: making one reads every trusted certificate."""
     tls = httpx.create_ssl_context(trust_env=trust_env)
-    # On since Python 3.13: for a formality, it refuses certificates of private authorities that all else trusts.
+    # On since Python 3.13. For a mere formality it refuses certificates of private authorities that other programs
+    # accept.
     tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return tls
 
 
 def _proxies(named: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the proxy for each pattern of addresses, None for no proxy, as httpx itself understands the environment.
+    """Return the proxy for each pattern of addresses, None for no proxy, from the environment as httpx reads it.
 
-    named: a proxy by scheme, and at `no` the hosts that have none.
+    named: a proxy by scheme, and under `no` the hosts without proxy.
     """
     excepted = [host.strip() for host in named.get("no", "").split(",") if host.strip()]
     if "*" in excepted:
@@ -82,7 +86,7 @@ def _proxies(named: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def _pattern(host: str) -> str:
-    """Return the pattern of httpx for a host of `NO_PROXY`: a name stands for the hosts below it too."""
+    """Return httpx's pattern for a host of `NO_PROXY`. A name also covers the hosts below it."""
     if "://" in host:
         return host
     try:
@@ -107,7 +111,7 @@ def _url(url: httpx.URL) -> httpcore.URL:
 
 
 class Transport(httpx.BaseTransport):
-    """Sends the requests of an `httpx.Client` by connections of our own, which raise `Late` too."""
+    """A transport for `httpx.Client` with this module's connections, which can raise `Late` too."""
 
     def __init__(self, tls: ssl.SSLContext, proxy: httpcore.Proxy | None = None) -> None:
         self._pool = httpcore.ConnectionPool(
@@ -133,7 +137,7 @@ class Transport(httpx.BaseTransport):
 
 
 class _Answer(httpx.SyncByteStream):
-    """The content of an answer, as it comes."""
+    """The content of an answer, read as it comes."""
 
     def __init__(self, answer: httpcore.Response) -> None:
         self._answer = answer
@@ -149,7 +153,7 @@ class _Answer(httpx.SyncByteStream):
 
 
 def name_of(error: Exception) -> str:
-    """Return the name of an error of a connection, or why the other side's certificate is not trusted."""
+    """Return the name of a connection's error, or the reason why the other side's certificate is not trusted."""
     cause: BaseException | None = error
     while cause:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -159,7 +163,7 @@ def name_of(error: Exception) -> str:
 
 
 def _of_httpx(error: Exception) -> Exception:
-    """Return an error of httpcore as httpx raises it, by the same name."""
+    """Return the httpx error with the name of an httpcore error."""
     made: Exception = getattr(httpx, type(error).__name__)(str(error))
     return made
 
@@ -177,7 +181,8 @@ class _Network(httpcore.NetworkBackend):
 class _Connection(httpcore.NetworkStream):
     """One connection.
 
-    The last byte of each piece that comes is kept for a read of its own: if no read takes it, the answer ended before.
+    The last byte of each piece received is kept for another read. If no read takes it, the answer ended before that
+    byte.
     """
 
     def __init__(self, stream: httpcore.NetworkStream) -> None:
@@ -188,7 +193,7 @@ class _Connection(httpcore.NetworkStream):
         return _Connection(self._stream.start_tls(*given, **named))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        if self._was_read:  # so the next request begins here; the pool sends it by another connection
+        if self._was_read:  # the next request begins here; the pool sends it by another connection
             if self._last or self._stream.get_extra_info("is_readable"):
                 raise httpcore.ConnectionNotAvailable
             self._was_read = False
@@ -216,6 +221,6 @@ class _Connection(httpcore.NetworkStream):
 
 
 def _check(late: str) -> None:
-    """Raise `Late` if this thread has no time left. late: says of the target what it did not do."""
+    """Raise `Late` if this thread has no time left. late: words for what the target did not do."""
     if time.monotonic() > _of_thread.ends:
         raise Late(f"{late} within {_of_thread.seconds:g} seconds")

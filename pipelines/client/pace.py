@@ -23,10 +23,13 @@ LONGEST_WAIT_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Pace:
-    """at_once: requests under way at the bare interface. settling_seconds: after which an outcome that is not known
-    counts as settled: more than the target's longest request. per_second: of all requests; None for no limit. workers:
-    processes that load a batch, which share all of this. here: how many of them the process that holds the target
-    starts by itself; the others join it, as steps of a run on other hosts. None for all."""
+    """The limits of a load's requests.
+
+    at_once: requests under way at the bare interface. settling_seconds: the time after which an unknown outcome counts
+    as settled; it must exceed the target's longest request. per_second: limit of all requests together; None for no
+    limit. workers: processes that load a batch and share these limits. here: how many of them the process that holds
+    the target starts; others join as steps of a run on other hosts. None to start all.
+    """
 
     at_once: int = AT_ONCE
     settling_seconds: float = SETTLING_SECONDS
@@ -39,7 +42,7 @@ USUAL = Pace()
 
 
 def pace_of(environ: Mapping[str, str]) -> Pace:
-    """The pace that the environment asks for. Raises `BadSetting`."""
+    """Return the pace that the environment asks for. Raises `BadSetting`."""
     settling = _number(environ, "CHARTFERRY_SETTLING_SECONDS", 0, 86_400)
     return Pace(
         int(_number(environ, "CHARTFERRY_AT_ONCE", 1, 64) or AT_ONCE),
@@ -50,7 +53,7 @@ def pace_of(environ: Mapping[str, str]) -> Pace:
 
 
 def retention_of(environ: Mapping[str, str]) -> float | None:
-    """For how many days a finished batch's source rows are kept; None for ever. Raises `BadSetting`."""
+    """Return for how many days a finished batch's source rows are kept; None for ever. Raises `BadSetting`."""
     return _number(environ, "CHARTFERRY_RETENTION_DAYS", 0, 36_500)
 
 
@@ -68,7 +71,7 @@ def _number(environ: Mapping[str, str], name: str, least: float, most: float) ->
 
 
 class Limiter:
-    """Called before each request: waits until its turn, so that no second sees more than `per_second` of them."""
+    """A limit on requests, called before each: it waits so that no second has more than `per_second` requests."""
 
     def __init__(
         self,
@@ -96,11 +99,10 @@ def limiter_of(pace: Pace) -> Callable[[], None]:
 
 @dataclass(slots=True)
 class Patience:
-    """Growing, jittered pauses (seconds) between attempts, bounded in number and length.
+    """Growing, jittered pauses (seconds) between attempts, limited in number and length.
 
-    is_over: set where the work ends. Pauses end within a second then, and no attempt is the next. So it is in threads
-    that nobody waits for.
-    sleep: in place of what waits for time.
+    is_over: set when the work ends. Pauses then end within a second, and no further attempt follows; likewise in
+    threads whose results nobody waits for. sleep: replaces the wait, for tests.
     """
 
     attempts: int = 7
@@ -115,12 +117,12 @@ class Patience:
         return self.is_over or nobody_waits()
 
     def pauses(self) -> Iterator[float]:
-        """One pause for each attempt but the last."""
+        """Yield one pause for each attempt but the last."""
         for attempt in range(self.attempts - 1):
             yield min(self.longest, self.first * 2**attempt) * (0.5 + self.random() / 2)
 
     def wait(self, pause: float, at_least: float | None = None) -> None:
-        """Sleep the pause, or what the target asked for (`retry-after`) when that is longer."""
+        """Sleep for the pause, or for the time that the target asked for (`retry-after`) if that is longer."""
         seconds = min(max(pause, at_least or 0.0), LONGEST_WAIT_SECONDS)
         (self.sleep or self._sleep)(seconds)
 
@@ -134,14 +136,14 @@ PATIENT = Patience()
 
 
 class Attempts:
-    """The attempts at one request, with a pause before each but the first. number: that of the last one."""
+    """The attempts at one request, with a pause before each but the first. number: that of the last attempt."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience, self._pauses = patience, patience.pauses()
         self.number = 1
 
     def next(self, asked: float | None = None, final: bool = False) -> bool:
-        """Wait for the next attempt; return False where none is left, or another is of no use (`final`).
+        """Wait for the next attempt; return False if none is left, or if another is of no use (`final`).
 
         asked: the pause that the target asked for.
         """
@@ -154,10 +156,11 @@ class Attempts:
 
 
 class Circuit:
-    """A circuit breaker: it opens after failures in a row, so that a target in trouble does not put every row in doubt.
+    """A circuit breaker. It opens after failures in a row, so that a target in trouble does not put every row in
+    doubt.
 
-    While it is open, nothing is sent. After `half_open`, one request at a time is sent, and a success closes it. After
-    some openings without a success between them, it has `given_up`.
+    While it is open, nothing is sent. After `half_open`, one request at a time is sent, and a success closes it. It
+    has `given_up` after several openings without a success.
     """
 
     def __init__(self, failures: float = FAILURES_IN_A_ROW, openings: int = OPENINGS) -> None:

@@ -1,6 +1,6 @@
-"""Profiles of targets: what no CapabilityStatement says of a server, in small TOML files.
+"""Profiles of targets: facts about servers that no CapabilityStatement has, in small TOML files.
 
-A profile goes with the software that the statement names. Files of the user win over those that come with the program.
+A profile belongs to the software that the statement names. Files of the user win over those of this program.
 """
 
 import json
@@ -18,18 +18,18 @@ from pipelines.home.paths import matching
 BUILTIN = Path(__file__).with_name("targets")
 INTERFACE = "interface"
 ROWS_A_BUNDLE = 500
-"""Where no profile says fewer."""
+"""The most rows of a bundle, unless a profile has fewer."""
 
 
 class Profile(BaseModel):
-    """A profile: the name of its file, and what that says.
+    """A profile: the content of its file, and the file's name.
 
-    software: the name in the statement that it goes with. balances: compute balances before sending, since the target
-    keeps none. total: what a search asks for as `_total`, so that it counts. offset: the parameter of a link that
-    counts resources. conflict: the HTTP status of an update that another one overtook. not_done: HTTP statuses from 500
-    on after which, with an OperationOutcome, surely nothing of the request was done. rows_a_bundle: the most rows in
-    a bundle. per_second: the most requests a second. elements: by type and name, what stands where the interface has
-    `{}`.
+    software: the name in the statements of its servers. balances: compute balances before sending, since the target
+    keeps none. total: the value of `_total` with which a search counts its results. offset: the parameter of a link
+    that counts resources. conflict: the HTTP status of an update that another one overtook. not_done: HTTP statuses
+    from 500 on with which, given an OperationOutcome, surely nothing of the request was done. rows_a_bundle: the most
+    rows in a bundle. per_second: the most requests a second. elements: by type and name, the value to send where the
+    interface has `{}`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -47,25 +47,29 @@ class Profile(BaseModel):
 
     @property
     def most_rows(self) -> int:
-        """Return how many rows a bundle may have."""
+        """The most rows that a bundle may have."""
         return self.rows_a_bundle or ROWS_A_BUNDLE
 
     def words(self, resource_type: str) -> dict[str, str]:
-        """Members of a body as the interface has them, each with what this target takes in their place."""
+        """Return members of a body as the interface has them, each with its replacement at this target."""
         named = self.elements.get(resource_type, {})
         return {member(name, {}): member(name, value) for name, value in named.items()}
 
 
 SHOWN = {"PaymentNotice": {name: {"display": "Unused"} for name in ("payment", "recipient")}}
-"""By type, what the interface shows where it takes `{}`. In FHIR no element is empty: strict servers refuse it."""
+"""By type, values that the interface shows where it accepts `{}`. Strict servers refuse `{}`, since FHIR has no empty
+element.
+"""
 ACCURATE = "accurate"
 PLAIN = Profile()
-"""What holds of a target that no file describes."""
+"""The profile of a target that no file describes."""
 
 
 def as_declared(profile: Profile, capabilities: Capabilities) -> Profile:
-    """Return the profile of a target that declares this. Unless its profile says so, what another server than the
-    interface says of failing proves nothing, it takes no element without content, and counts when asked to.
+    """Return the profile, adapted to the capabilities that a target declares.
+
+    For another server than the interface, failures do not prove that nothing was done, empty elements get content, and
+    searches ask for a count, unless its profile says otherwise.
     """
     if capabilities.store_id or not capabilities.beyond_interface:
         return profile
@@ -77,12 +81,12 @@ def as_declared(profile: Profile, capabilities: Capabilities) -> Profile:
 
 
 def member(name: str, value: Any) -> str:
-    """A member of a JSON object as bodies are written."""
+    """Return a member of a JSON object in the form that bodies have."""
     return f'"{name}":{json.dumps(value, separators=(",", ":"), ensure_ascii=False)}'
 
 
 def profile_for(software: str | None, folder: Path | None = None) -> Profile:
-    """Return the profile of a target by its software; that of the interface for any other. Raises `BadSetting`."""
+    """Return the profile of a target by its software, else that of the interface. Raises `BadSetting`."""
     plain = PLAIN
     for profile in _all(folder):
         if software is not None and profile.software == software:

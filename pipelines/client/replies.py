@@ -1,6 +1,7 @@
-"""Answers of a target: the reply to one request or batch entry, and exceptions for those that left a write unsure.
+"""Interpret answers of a target: the reply to one request or batch entry, and exceptions for all other results.
 
-A write ends in one of five ways: a reply, `Refused`, `NotDone`, `NotSent` or `Unknown`. No exception carries content.
+A write ends in one of five ways: a reply, `Refused`, `NotDone`, `NotSent` or `Unknown`. No exception contains a
+resource.
 """
 
 import json
@@ -28,17 +29,17 @@ NOT_DONE_WORDS = {
 Statuses = tuple[int, ...]
 REFUSED = (400, 404, 405, 412, 422)
 CONFLICT, FAULT = 409, 500
-"""With an OperationOutcome, the end of a request that met another request, or a fault."""
+"""Statuses that, with an OperationOutcome, end a request that met another one, or a fault of the target."""
 NOT_OFFERED = (404, 405, 501)
 LATE = (408, 504)
-"""Of a gateway that has waited for the target, or of a target that has waited for the request."""
+"""Statuses of a gateway that waited for the target too long, or of a target that waited for the request."""
 CODE = re.compile(r"[a-z][a-z0-9-]{0,39}")
-"""A code of R4: it goes where no text of a target may go."""
+"""A code of R4, which may be reported where no other text of a target may."""
 LONGEST_SAID = 1_000
-"""Characters that are kept of a target's sentence."""
+"""The number of characters that are kept of a target's sentence."""
 MOST_ISSUES = 100
 LONGEST_NUMBER = 309
-"""Digits of a whole number that may be beyond a double."""
+"""The number of digits from which a whole number may be too large for a double."""
 LOCATION = re.compile(
     r"(?:(?:[^?#]*/)?(?P<type>[A-Z][A-Za-z]+)/(?P<id>[A-Za-z0-9.-]{1,64})(?:/_history/[^/?#]+)?/?"
     r"|(?P<uuid>[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}))(?:[?#].*)?"
@@ -46,9 +47,9 @@ LOCATION = re.compile(
 
 
 class NoResult(Exception):
-    """A request did not give its result: it was not sent, not done or refused, or its outcome is unknown.
+    """A request without its result: it was not sent, not done or refused, or its outcome is unknown.
 
-    retry_after: the seconds that the target asks to be left alone for. final: to try again now is of no use.
+    retry_after: the seconds for which the target asks for no requests. final: True if another try now is of no use.
     """
 
     retry_after: float | None = None
@@ -56,7 +57,7 @@ class NoResult(Exception):
 
 
 class NotSent(NoResult):
-    """There was no connection, or no token to send with: the target surely saw nothing. The text says which."""
+    """The target surely received nothing: there was no connection, or no token. The text says which."""
 
     def __init__(self, why: str, retry_after: float | None = None, final: bool = False) -> None:
         super().__init__(why)
@@ -64,45 +65,44 @@ class NotSent(NoResult):
 
 
 class Unknown(NoResult):
-    """It is not known whether the target did what was asked: a lost, odd or redirected answer."""
+    """It is unknown if the target did what was asked: its answer was lost, odd or a redirect."""
 
 
 class Failed(Unknown):
     """The target itself said that it failed, so that nothing of the request is under way any more.
 
-    It may have stored what it was given before it failed, but for a transaction, which is stored whole or not at all.
+    It may have stored a part before it failed, except of a transaction, which is stored as a whole or not at all.
     """
 
 
 class Conflict(Failed):
-    """The request met another one, and gave way to it: nothing of it was stored."""
+    """The request met another one and gave way to it: nothing of it was stored."""
 
 
 class Late(Unknown):
-    """No answer came in time: the request may be more than the target does in that time."""
+    """No answer came in time: the request may be more than the target can do in that time."""
 
 
 class NotOffered(Unknown):
-    """The answer is that of a server without such an endpoint. It may be a gateway's."""
+    """The answer is that of a server without such an endpoint, or of a gateway."""
 
 
 AGAIN = "no clear answer, again and again"
-"""The problem of a target that answers reads, and no writes."""
+"""The problem of a target that answers reads but no writes."""
 
 
 class TargetUnusable(Explained):
-    """The target cannot be used now; the sentence says why."""
+    """The target cannot be used now. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """The target's answer to one request or batch entry. `outcome` is the first issue of its OperationOutcome.
 
-    not_done: statuses after which this target surely did nothing, if it says so itself.
-    body: the resource, where an entry brings it.
-    resource_id: of the location, `<base>/<Type>/<id>` with or without `/_history/<n>`, or a UUID alone.
-    resource_type: of the location; None where it has none.
-    kind: the state of the write: `created`, `existed`, `refused`, `not done` or `unknown`.
+    not_done: statuses with which this target surely did nothing, if it answers with an OperationOutcome. body: the
+    resource in a batch entry's answer. resource_id: from the location, which is `<base>/<Type>/<id>` with or without
+    `/_history/<n>`, or a UUID alone. resource_type: from the location; None if it has none. kind: the state of the
+    write: `created`, `existed`, `refused`, `not done` or `unknown`.
     """
 
     status: int
@@ -122,7 +122,7 @@ class Reply:
         object.__setattr__(self, "kind", self._kind())
 
     def of_type(self, resource_type: str) -> "Reply":
-        """Return the reply to the create of a type: a location of another one names nothing that was made."""
+        """Return the reply to the create of a type, without a location that names a resource of another type."""
         return self if self.resource_type in (None, resource_type) else replace(self, location=None)
 
     def _kind(self) -> str:
@@ -137,7 +137,7 @@ NO_REPLY = Reply(0)
 
 
 class NotDone(NoResult):
-    """The target surely did not do it, and may later: 401, 403, 413, 429, or what its profile says of it."""
+    """The target surely did not do it, and may do it later: 401, 403, 413, 429, or statuses of its profile."""
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(NOT_DONE_WORDS.get(reply.status, f"HTTP {reply.status}"))
@@ -145,7 +145,7 @@ class NotDone(NoResult):
 
 
 class Refused(NoResult):
-    """The target refused the request for what it is, with an OperationOutcome."""
+    """The target refused the request because of its content, with an OperationOutcome."""
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(f"HTTP {reply.status}")
@@ -153,12 +153,14 @@ class Refused(NoResult):
 
 
 def unusable(problem: str, tries: int = 1) -> str:
-    """The sentence that ends a load, after so many tries."""
+    """Return the sentence that ends a load, after so many tries."""
     return f"the target could not be used: {problem}" + (f", {tries} times" if tries > 1 else "")
 
 
 def first_issue(body: Any) -> dict[str, Any] | None:
-    """The first issue of an OperationOutcome: `code`, `text`, `diagnostics`, `expression`; None for anything else."""
+    """Return the first issue of an OperationOutcome: `code`, `text`, `diagnostics`, `expression`; None for anything
+    else.
+    """
     if not isinstance(body, dict) or body.get("resourceType") != "OperationOutcome":
         return None
     issues = body.get("issue")
@@ -166,7 +168,7 @@ def first_issue(body: Any) -> dict[str, Any] | None:
 
 
 def all_issues(body: Any) -> list[dict[str, Any]]:
-    """All issues of an OperationOutcome, each also with its `severity`; none for anything else."""
+    """Return all issues of an OperationOutcome, each also with its `severity`; none for anything else."""
     issues = body.get("issue") if isinstance(body, dict) and body.get("resourceType") == "OperationOutcome" else None
     return [{**_issue(each), "severity": each.get("severity")} for each in objects_in(issues)[:MOST_ISSUES]]
 
@@ -182,14 +184,14 @@ def _issue(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sentence(said: Any) -> str | None:
-    """A target's own words, on one line and not endless: they are kept, and the ledger takes no NUL."""
+    """Return a target's own words on one line, limited in length and without NUL, which the ledger cannot store."""
     if not isinstance(said, str):
         return None
     return shown(said) if len(said) <= LONGEST_SAID else f"{shown(said[:LONGEST_SAID])} ..."
 
 
 def settled(reply: Reply) -> Reply:
-    """The reply of a write that was done, or the exception of one that was not, or may not have been."""
+    """Return the reply of a write that was done; raise the exception of one that was not, or may not have been."""
     match reply.kind:
         case "refused":
             raise Refused(reply)
@@ -201,7 +203,7 @@ def settled(reply: Reply) -> Reply:
 
 
 def _unclear(reply: Reply) -> Unknown:
-    """The exception of an answer after which it is not known whether the write was done."""
+    """Return the exception for an answer after which it is unknown if the write was done."""
     if reply.status in (CONFLICT, FAULT) and reply.outcome is not None:
         return (Conflict if reply.status == CONFLICT else Failed)(f"HTTP {reply.status}")
     if reply.status in LATE:
@@ -210,7 +212,7 @@ def _unclear(reply: Reply) -> Unknown:
 
 
 def body_of(answer: httpx.Response) -> dict[str, Any]:
-    """The object that a read was answered with; raises `Refused`, `NotDone` or `Unknown`."""
+    """Return the object in the answer to a read. Raises `Refused`, `NotDone` or `Unknown`."""
     body = object_of(answer) if answer.status_code == 200 else None
     if body is None and answer.status_code == 200:
         raise Unknown("HTTP 200 without a JSON object")
@@ -220,7 +222,7 @@ def body_of(answer: httpx.Response) -> dict[str, Any]:
 
 
 def object_of(answer: httpx.Response) -> dict[str, Any] | None:
-    """The JSON object of an answer, whatever its status; None when it holds none."""
+    """Return the JSON object of an answer, whatever its status; None if it has none."""
     try:
         body = orjson.loads(answer.content)
     except orjson.JSONDecodeError:
@@ -229,7 +231,7 @@ def object_of(answer: httpx.Response) -> dict[str, Any] | None:
 
 
 def is_of_fhir(answer: httpx.Response) -> bool:
-    """True if the body of a success is as a FHIR server has it: none, null, or a resource that tells of no error."""
+    """True if the body of a success is what a FHIR server sends: nothing, null, or a resource without an error."""
     body = {"resourceType": ""} if answer.content.strip() in (b"", b"null") else object_of(answer)
     return "resourceType" in (body or {}) and not _tells_of_an_error(body)
 
@@ -239,9 +241,10 @@ def _tells_of_an_error(body: Any) -> bool:
 
 
 def _read_leniently(raw: bytes) -> Any:
-    """The value of a JSON text with numbers beyond a double (`1e999`) or halves of a character; None of no JSON.
+    """Return the value of a JSON text with numbers too large for a double (`1e999`) or halves of characters; None if
+    it is not JSON.
 
-    Those numbers become texts. A half, as of an emoji in a text that was cut, becomes the sign for a lost character.
+    Such numbers become texts. A half, as of an emoji in a text that was cut, becomes the replacement character.
     """
     try:
         found = json.loads(raw.decode(), parse_float=_number, parse_int=_whole_number, parse_constant=_no_number)
@@ -252,12 +255,12 @@ def _read_leniently(raw: bytes) -> Any:
 
 
 def _whole_number(text: str) -> float | int | str:
-    """A whole number; one beyond a double as its text. Those between are left to the reader of other answers."""
+    """Return a whole number; its text if it is too large for a double. Other numbers are read as in all answers."""
     return int(text) if len(text) < LONGEST_NUMBER else _number(text)
 
 
 def _number(text: str) -> float | str:
-    """A number as a float; as its text where that cannot hold it: all that writes JSON can write it then."""
+    """Return a number as a float, or as its text if a float cannot hold it, so that every JSON writer can write it."""
     found = float(text)
     return found if isfinite(found) else text
 
@@ -267,7 +270,7 @@ def _no_number(name: str) -> NoReturn:
 
 
 def reply_of(answer: httpx.Response, not_done: Statuses = ()) -> Reply:
-    """An answer as a reply."""
+    """Return an answer as a reply."""
     outcome = None if answer.is_success else first_issue(object_of(answer))
     return Reply(answer.status_code, answer.headers.get("location"), outcome, retry_after(answer), not_done)
 
@@ -275,7 +278,9 @@ def reply_of(answer: httpx.Response, not_done: Statuses = ()) -> Reply:
 def replies_of(
     bundle: dict[str, Any] | None, entries: int, kind: str = "batch", not_done: Statuses = ()
 ) -> list[Reply]:
-    """The replies of a batch or transaction, one an entry; `Unknown` when they are not as many as were sent."""
+    """Return the replies of a batch or transaction, one for each entry. Raises `Unknown` if their number is not that
+    sent.
+    """
     answers = bundle.get("entry") if bundle else None
     if bundle is None or bundle.get("type") != f"{kind}-response" or not isinstance(answers, list):
         raise Unknown(f"the answer is not a {kind}-response")
@@ -285,7 +290,9 @@ def replies_of(
 
 
 def _entry(answer: Any, not_done: Statuses) -> Reply:
-    """An entry of a batch-response. It needs no outcome to be a refusal: no gateway speaks within such an answer."""
+    """Return the reply in an entry of a batch-response. A refusal in it needs no outcome, since no gateway writes
+    it.
+    """
     response = answer.get("response") if isinstance(answer, dict) else None
     if not isinstance(response, dict):
         return NO_REPLY
@@ -303,7 +310,7 @@ def _entry(answer: Any, not_done: Statuses) -> Reply:
 
 
 def retry_after(answer: httpx.Response) -> float | None:
-    """Seconds that the target asks to be left alone for."""
+    """Return the seconds for which the target asks for no requests."""
     value = answer.headers.get("retry-after", "")
     if value.isascii() and value.isdigit():
         return float(value)
@@ -312,10 +319,10 @@ def retry_after(answer: httpx.Response) -> float | None:
 
 
 def http_date(value: str) -> datetime | None:
-    """The moment of an HTTP-date; None for anything else."""
+    """Return the moment of an HTTP-date; None for anything else."""
     try:
         found = parsedate_to_datetime(value) if value else None
-        # One of no zone (`-0000`) is of UTC.
+        # A date without a zone (`-0000`) is in UTC.
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC) if found else None
     except (ValueError, TypeError, OverflowError):
         return None
@@ -324,7 +331,7 @@ def http_date(value: str) -> datetime | None:
 def resources_of(bundle: dict[str, Any], resource_type: str) -> list[dict[str, Any]]:
     """Return the resources of a search page, without outcomes and included other types. Raises `Unknown`.
 
-    A gateway's words with status 200, or a page that tells of a failure in place of resources, is none without them.
+    A gateway's text with status 200 is no page, nor is a page with an error in place of resources.
     """
     if bundle.get("resourceType") != "Bundle":
         raise Unknown("a search is answered with no Bundle")
@@ -341,7 +348,7 @@ def resources_of(bundle: dict[str, Any], resource_type: str) -> list[dict[str, A
 
 
 def total_of(bundle: dict[str, Any]) -> int | None:
-    """Return the total of a search; None where it gives none. Raises `Unknown`."""
+    """Return the total of a search; None if it has none. Raises `Unknown`."""
     total = bundle.get("total")
     if total is not None and type(total) is not int:
         raise Unknown("the total of a search is no number")

@@ -1,4 +1,4 @@
-"""What a value of JSON that others wrote holds, where it is of the shape that is expected; nothing where it is not."""
+"""Read values of foreign JSON: return a value if it has the expected shape, else an empty one."""
 
 from typing import Any
 

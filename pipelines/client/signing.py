@@ -1,4 +1,6 @@
-"""The key of a client that signs instead of holding a secret (SMART Backend Services), and the assertions it signs."""
+"""The key of a client that signs instead of using a secret (SMART Backend Services), and the assertions that it
+signs.
+"""
 
 import json
 import time
@@ -26,9 +28,9 @@ class SigningKey:
 
     @classmethod
     def read(cls, path: Path) -> "SigningKey":
-        """Read a key from a file. A PEM is named by its thumbprint (RFC 7638).
+        """Read a key from a file. A PEM key is named by its thumbprint (RFC 7638).
 
-        Raises OSError, and ValueError with a sentence that says nothing of what the file holds.
+        Raises OSError, and ValueError with a sentence that reveals nothing of the file.
         """
         from joserfc.errors import JoseError
         from joserfc.jwk import ECKey, RSAKey
@@ -47,11 +49,11 @@ class SigningKey:
         return cls(key, str(key.kid or key.thumbprint()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as the key's JWK, for a worker process of ours."""
+        """Pickle the key as JWK, for a worker process of this program."""
         return _restored, (self.key.as_dict(private=True), self.kid)
 
     def form(self, client_id: str, audience: str) -> dict[str, str]:
-        """Return the fields of a token request: an assertion that is used once, for this token address."""
+        """Return the fields of a token request: an assertion for this token address, which can be used once."""
         from joserfc import jwt
 
         algorithm, now = ALGORITHMS[self.key.key_type], int(time.time())

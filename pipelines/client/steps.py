@@ -1,7 +1,7 @@
-"""The steps by which rows reach a target: each is one way to send, chosen by the target's statement for each type.
+"""The steps by which rows reach a target: each is one way to send. The target's statement decides it for each type.
 
-Batch with conditional create, transaction with conditional create, single conditional creates, single creates that are
-looked up by identifier, and the bare interface.
+The steps are: batch with conditional create, transaction with conditional create, single conditional creates, single
+creates with look-up by identifier, and the bare interface.
 """
 
 from typing import NamedTuple
@@ -12,9 +12,9 @@ from pipelines.client.capabilities import Capabilities
 class Step(NamedTuple):
     """A way to send rows.
 
-    bundle: the type of the bundles that rows go in, None for one request a row. named: rows carry an identifier, by
-    which the target can be asked for them. conditional: a create names that identifier as its condition. repeats: an
-    unclear create may be sent again at once, since no two requests of one condition both create.
+    bundle: the type of the bundles, None for one request for each row. named: rows have an identifier, by which the
+    target can be asked for them. conditional: a create has that identifier as its condition. repeats: an unclear
+    create may be sent again at once, since two requests with one condition never both create.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Step(NamedTuple):
 
     @property
     def below(self) -> "Step":
-        """The step to take where the target does not do what this one needs."""
+        """The step to take if the target does not do what this one needs."""
         return SINGLE._replace(repeats=self.repeats) if self.bundle else LOOK_UP
 
 
@@ -44,7 +44,7 @@ DOES: dict[str, str] = {
     "look-up": "one create a row with its identifier, which is looked up before each create and before it is repeated",
     "bare": "one create a row; what a patient has is read before, and unclear rows are looked up by content",
 }
-"""What an import does at each step. rows: the most in a bundle."""
+"""Descriptions of each step. rows: the most rows in a bundle."""
 
 RISK: dict[str, str] = {
     "free of races": "none: a create that is repeated finds the first one",
@@ -59,7 +59,7 @@ RISK: dict[str, str] = {
 
 
 def step_for(capabilities: Capabilities, resource_type: str) -> Step:
-    """Return the step for rows of a type. Only the bundled service is known to have no races in conditional creates."""
+    """Return the step for rows of a type. Only the bundled service is known to create without races."""
     if resource_type in capabilities.conditional:
         step = BATCH if capabilities.batch else TRANSACTION if capabilities.transaction else SINGLE
         return step._replace(repeats=capabilities.store_id is not None)
@@ -67,5 +67,5 @@ def step_for(capabilities: Capabilities, resource_type: str) -> Step:
 
 
 def risk_of(step: Step) -> str:
-    """Return the sentence on the risk that remains at a step."""
+    """Return the sentence about the risk that remains at a step."""
     return RISK["free of races" if step.repeats else "conditional" if step.conditional else step.name]

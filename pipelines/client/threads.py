@@ -1,4 +1,4 @@
-"""Threads that ask a target, and the end of their work where nobody waits for it any more."""
+"""Threads that ask a target. Their work ends when nobody waits for it any more."""
 
 import threading
 from collections import deque
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 A_WHILE = 1.0
-"""Seconds of one wait: Python deals with a signal between waits."""
+"""Seconds of one wait: Python handles a signal only between waits."""
 
 _of_thread = threading.local()
 
@@ -24,7 +24,7 @@ class _Work:
 
 
 def nobody_waits() -> bool:
-    """True in a thread whose work ended early: no answer of the target is of use any more."""
+    """True in a thread whose work ended early, so that no answer of the target is of use any more."""
     work: _Work | None = getattr(_of_thread, "work", None)
     while work and not work.has_ended:
         work = work.within
@@ -32,10 +32,12 @@ def nobody_waits() -> bool:
 
 
 class _Threads(ThreadPoolExecutor):
-    """Threads whose results are waited for as `result_of` does, so that an interrupt ends each wait."""
+    """Threads whose results are waited for by `result_of`, so that an interrupt ends each wait."""
 
     def map(self, fn: Callable[..., Result], *iterables: Iterable[Any], **_: object) -> Iterator[Result]:
-        """Have all calls made, and return their results in order, as any executor does; without its options."""
+        """Make all calls, and yield their results in order, as any executor does. Options of executors are not
+        supported.
+        """
         return _results(deque([self.submit(fn, *each) for each in zip(*iterables, strict=False)]))
 
 
@@ -50,7 +52,7 @@ def _results(futures: deque[Future[Result]]) -> Iterator[Result]:
 
 @contextmanager
 def threads(number: int, name: str) -> Iterator[ThreadPoolExecutor]:
-    """Yield threads for requests. Where the block ends early (Ctrl-C, an error), no request is begun any more."""
+    """Yield threads for requests. If the block ends early (Ctrl-C, an error), no further request begins."""
     work = _Work()
     pool = _Threads(number, name, initializer=_begin, initargs=(work,))
     try:
@@ -69,7 +71,7 @@ def _begin(work: _Work) -> None:
 def result_of(future: Future[Result]) -> Result:
     """Return the result of a future once it is there.
 
-    Python deals with a signal between waits: one that comes just before a wait does not end it.
+    Python handles a signal between waits, so a signal just before a wait does not end that wait.
     """
     while not wait([future], A_WHILE).done:
         pass

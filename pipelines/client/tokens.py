@@ -1,4 +1,6 @@
-"""Access tokens of a target: a fixed one, or client credentials, renewed before they end. For several threads."""
+"""Access tokens of a target: a fixed one, or client credentials, renewed before they end. Safe to use from several
+threads.
+"""
 
 import re
 import threading
@@ -16,7 +18,7 @@ from pipelines.client.signing import SigningKey
 
 RENEW_BEFORE_SECONDS = 60.0
 USUAL_SECONDS = 300.0
-"""Seconds that a token lasts which gives no lifetime."""
+"""Seconds that a token without a lifetime is used."""
 REFUSALS = (400, 401, 403)
 BUSY = (429, 503)
 CODE = re.compile(r"[a-z_]{1,40}")
@@ -28,7 +30,8 @@ SENDABLE = re.compile(r"[!-~]+")
 class Credentials:
     """The source of tokens: a fixed token, or a client with a secret or a key at `token_url`.
 
-    token_url: by default the token address that the target names to a client with a key, and else `{base}/auth/token`.
+    token_url: None for the default. That is the token address that the target names if the client has a key, else
+    `{base}/auth/token`.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -59,8 +62,7 @@ class Tokens:
     def bearer(self) -> str:
         """Return the token, renewed before it ends.
 
-        Threads that wait here share one request, and its failure. Raises `NotSent`: whatever goes wrong here, no other
-        request went out.
+        Threads that wait here share one request, and its failure. Raises `NotSent`, since no other request was sent.
         """
         asked = self._asked
         with self._lock:
@@ -72,7 +74,7 @@ class Tokens:
             return self._token
 
     def get_first(self, patience: Patience) -> None:
-        """Have a token, asked for again after a pause while the target is busy. Raises `NotSent`."""
+        """Get a token; ask again after a pause while the target is busy. Raises `NotSent`."""
         attempts = Attempts(patience)
         while True:
             try:
@@ -118,9 +120,9 @@ class Tokens:
         return token, float(seconds) if isinstance(seconds, int | float) else USUAL_SECONDS
 
     def _named_address(self) -> str | None:
-        """Return the token address that the target names, which an assertion has to name as its audience.
+        """Return the token address that the target names, which an assertion must have as its audience.
 
-        None without a key, and where it names none that may be sent to: https, or of the target's own host.
+        None without a key, or if the address is not safe: it must be https, or on the target's own host.
         """
         if not self._credentials.key:
             return None

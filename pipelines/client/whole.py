@@ -1,9 +1,9 @@
-"""All that a search finds, however its pages are read, and the check that the pages hold all of it.
+"""Read all results of a search, however its pages are read, and check that the pages hold all of them.
 
-Counts alone do not show it. Where a resource that was read goes away and another comes in at the end, the pages move
-up, one resource is in none of them, and the count is as before. So a link whose offset counts resources is followed
-from one resource earlier. A page that holds none of the page before has moved up. Pages are read each when it is
-wanted, or ahead of whoever reads them.
+Counts alone do not show it. If a resource that was read disappears and another one comes at the end, the pages move
+up: one resource is then on no page, and the count is unchanged. So a link whose offset counts resources is followed
+from one resource earlier. A page without any resource of the page before has moved up. Pages are read one by one when
+wanted, or ahead.
 """
 
 import re
@@ -19,29 +19,29 @@ from pipelines.home.counted import counted
 
 Body = dict[str, Any]
 AT_ONCE = 4
-"""Pages under way at once where a whole type is read: a target reads some while others are understood here."""
+"""Pages under way at once when a whole type is read: a target reads some while others are processed here."""
 NONE: Mapping[str, str] = {}
 LARGE = {"_count": "1000"}
-"""A wish: a target gives pages of its own largest size, or refuses."""
+"""A wish: a target answers it with pages of its own largest size, or refuses it."""
 MOST_IDLE = 50
-"""Pages in a row without a resource, or as one before, after which there is no end to be waited for."""
+"""Pages in a row without a resource, or equal to one before, after which the search counts as endless."""
 BEYOND = 1_000_000
-"""Resources that pages may hold beyond twice as many as the target counts: some count wrongly, or grow meanwhile."""
+"""Resources that pages may have beyond twice the target's count: some targets count wrongly, or grow meanwhile."""
 MOST_PAGES = 2_000_000
-"""Pages of a search that the target does not count: of ten resources each, they hold 20 million."""
+"""The most pages of a search without a count: with ten resources each, they have 20 million."""
 
 
 class Incomplete(Unknown):
-    """The pages of a search may hold fewer resources than the target counted when the reading began."""
+    """The pages of a search may have fewer resources than the target counted when the reading began."""
 
 
-# -- no page moves up
+# -- notice pages that move up
 
 
 class Turning:
     """The way through the pages of one search.
 
-    offset: the parameter of links that counts resources. resource_type: of the resources that are searched for.
+    offset: the parameter of links that counts resources. resource_type: the type that is searched for.
     """
 
     def __init__(self, offset: str, resource_type: str) -> None:
@@ -53,7 +53,7 @@ class Turning:
         self._read, self._counted = 0, 0
 
     def others(self, first: Body) -> Iterator[str]:
-        """Yield the addresses of the pages after the first; none where the links or the count do not tell them."""
+        """Yield the addresses of the pages after the first; none if links and count do not determine them."""
         link, total = next_link(first), total_of(first)
         found = self._named.search(link or "")
         if link is None or found is None or total is None or not (step := int(found[2])):
@@ -63,15 +63,15 @@ class Turning:
             yield _with(link, found, at)
 
     def new(self, page: Body) -> Body:
-        """Return a page as it is without what the page before held, before the page is turned."""
+        """Return a page without the resources of the page before. Call it before `turn`."""
         if not self._overlaps or not isinstance(page.get("entry"), list):
             return page
         return {**page, "entry": [each for each in page["entry"] if _named(each) not in self._last]}
 
     def turn(self, page: Body) -> str | None:
-        """Take a page, the first or that of the address given last; return the address of the next one.
+        """Take a page, the first or that of the address returned last; return the address of the next one.
 
-        Raises `Incomplete` if it was to begin within the page before and does not, `Unknown` if links have no end.
+        Raises `Incomplete` if a page should overlap the one before and does not, `Unknown` if links have no end.
         """
         here = {name for name in map(_named, self._entries(page)) if name}
         self._read += len(here)
@@ -95,7 +95,7 @@ class Turning:
         return _with(link, found, self._at) if self._overlaps else link
 
     def _check_end(self, link: str, here: set[str]) -> None:
-        """Raise `Unknown` if the links lead in a circle, or on and on. Of each page two hashes are kept."""
+        """Raise `Unknown` if the links lead in a circle, or on without end. Two hashes are kept for each page."""
         if self._counted and self._read > 2 * self._counted + BEYOND:
             raise Unknown(f"its pages hold {counted(self._read, 'resource')} and go on; it counts {self._counted:,}")
         if len(self._links) == MOST_PAGES:
@@ -110,7 +110,9 @@ class Turning:
         self._links.add(hash(link))
 
     def as_given(self) -> str | None:
-        """Return the next link as the target gave it, where it takes no other offset; None if that was followed."""
+        """Return the next link as the target gave it, for targets that refuse another offset; None if that was
+        followed.
+        """
         if not self._overlaps:
             return None
         self._overlaps = False
@@ -118,19 +120,17 @@ class Turning:
         return self._given
 
     def _counts(self, found: re.Match[str], at: int, page: Body) -> bool:
-        """True if the offset in a link is that of the page, further by as many resources as it holds, which are
-        several.
-        """
+        """True if a link's offset is that of the page plus its number of resources, which must be several."""
         held = len(self._entries(page))
         return held > 1 and int(found[2]) == at + held
 
     def _entries(self, page: Body) -> list[Any]:
-        """The entries that a search counts: what it includes, or says of itself, comes beside them."""
+        """Return the entries that a search counts, without included resources and outcomes."""
         entries = page.get("entry")
         return [each for each in entries if not self._is_beside(each)] if isinstance(entries, list) else []
 
     def _is_beside(self, entry: Any) -> bool:
-        """True by the mode of an entry, which a target may leave away, or by the type of its resource."""
+        """True if an entry does not count, by its mode, which a target may leave out, or by its resource's type."""
         search, found = (entry.get(name) if isinstance(entry, dict) else None for name in ("search", "resource"))
         if isinstance(search, dict) and search.get("mode") in ("outcome", "include"):
             return True
@@ -138,7 +138,7 @@ class Turning:
 
 
 def _named(entry: Any) -> str:
-    """The resource of an entry, by type and id; empty where it holds none."""
+    """Return the resource of an entry as type and id; empty text if it has none."""
     found = entry.get("resource") if isinstance(entry, dict) else None
     return f"{found.get('resourceType')}/{found.get('id')}" if isinstance(found, dict) else ""
 
@@ -147,13 +147,13 @@ def _with(link: str, found: re.Match[str], offset: int) -> str:
     return f"{link[: found.start()]}{found[1]}{offset}{link[found.end() :]}"
 
 
-# -- as many as were counted
+# -- compare with the target's counts
 
 
 class Counts:
-    """The totals that the pages of one search name. first, last: None while none was named.
+    """The totals on the pages of one search. first, last: None if no page had one.
 
-    shrank: one was less than one before it, so that pages have moved and may have hidden a resource.
+    shrank: True if a total was less than one before it, so that pages have moved and may have hidden a resource.
     """
 
     def __init__(self) -> None:
@@ -162,7 +162,7 @@ class Counts:
         self.shrank = False
 
     def take(self, total: int | None) -> None:
-        """Take the total of the next page; None where it names none."""
+        """Take the total of the next page; None if it has none."""
         if total is not None:
             self.shrank |= self.last is not None and total < self.last
             self.first = total if self.first is None else self.first
@@ -172,7 +172,7 @@ class Counts:
 class Whole:
     """The resources of a search, page by page.
 
-    What is made while pages are read may be in none of them: only what was there at the beginning is sure to be read.
+    A resource made during the reading may be on no page: only those from before it are sure to be read.
     """
 
     def __init__(self, pages: Iterable[Body], resource_type: str) -> None:
@@ -185,15 +185,16 @@ class Whole:
             yield resources_of(page, self._resource_type)
 
     def check(self, found: int) -> None:
-        """Raise `Incomplete` if so many resources, each counted once, are not all."""
+        """Raise `Incomplete` if the number of distinct resources is less than the first total."""
         if self.counts.first is not None and found < self.counts.first:
             raise Incomplete(f"its pages hold {found:,} of {self.counts.first:,}")
 
 
 def whole(pages: Iterable[Body], resource_type: str) -> Iterator[Body]:
-    """Yield the resources of a search, each once. Raises `Incomplete` after the last, and as the reading of pages does.
+    """Yield the resources of a search, each once. Raises `Incomplete` after the last, and as the reading of pages
+    does.
 
-    A page that is repeated or overlaps another is no harm: something may have been made meanwhile.
+    A page that is repeated or overlaps another does no harm: something may have been made meanwhile.
     """
     read, seen = Whole(pages, resource_type), set[str]()
     for bodies in read:
@@ -209,8 +210,8 @@ def followed(
 ) -> Iterator[Body]:
     """Yield the first page of a search and those that its `next` links lead to.
 
-    offset: as in `Turning`. at_once: how many are asked for while one is understood; several by addresses that the
-    first page tells, as long as the links lead to these. Raises as `get` and `Turning.turn` do.
+    offset: as in `Turning`. at_once: how many pages are asked for while one is processed. Several are asked for by
+    addresses computed from the first page, as long as the links agree. Raises as `get` and `Turning.turn` do.
     """
     turning = Turning(offset, resource_type)
     with threads(max(at_once, 1), "page") as pool:
@@ -235,7 +236,7 @@ def followed(
 
 
 class _Ahead:
-    """Pages that are asked for before they are wanted. others: their addresses, as the first page tells them."""
+    """Pages that are asked for before they are wanted. others: their addresses, computed from the first page."""
 
     def __init__(
         self, pool: ThreadPoolExecutor, get: Callable[[str], Body], others: Iterator[str], at_once: int
@@ -244,7 +245,9 @@ class _Ahead:
         self._coming = deque[tuple[str, Future[Body]]]()
 
     def ask(self, link: str | None) -> None:
-        """Ask for the page of a link, and for more. Where the link is another than was expected, it alone tells on."""
+        """Ask for the page of a link, and for more ahead. If the link is not the expected one, only links count from
+        here on.
+        """
         for each in islice(self._others, self._at_once - len(self._coming)) if link else ():
             self._submit(each)
         if not self._coming or self._coming[0][0] != link:
@@ -257,7 +260,7 @@ class _Ahead:
         return result_of(self._coming.popleft()[1])
 
     def drop(self) -> None:
-        """Wait for no page any more, and go by links alone from here on."""
+        """Stop waiting for pages, and use only links from here on."""
         for _, each in self._coming:
             each.cancel()
         self._coming.clear()
