@@ -1,6 +1,6 @@
-"""Rejects that a file answers: they decide its feed, and are closed once its records are there.
+"""Rejects that a file answers: they decide its feed, and are closed once its records are at the target.
 
-`answers.parquet` of the validate stage holds the answers of a run.
+`answers.parquet` of the validate stage contains the answers of a run.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ from pipelines.ledger.rejects import feeds_answered
 
 
 def feed_of(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
-    """The feed that takes a file: that of the rejects it answers, else the one its name says. Raises FeedError."""
+    """Return the feed for a file: that of the rejects it answers, else the one for its name. Raises FeedError."""
     marked = ledger is not None and marked_form(path) is not None
     answered = _feeds_answered(path, ledger) if ledger and marked else set()
     if len(names := {name for name, _, _ in answered}) > 1:
@@ -47,7 +47,7 @@ def _feeds_answered(path: Path, ledger: Ledger) -> set[tuple[str, str, str]]:
 def answers_of(folder: Path) -> dict[int, dict[str, str]]:
     """Return reject ids by the first line of the record that answers them; none for most files.
 
-    Each comes with the moment up to which whoever put the row in knew what the target has for it: see `parted`.
+    Each comes with the moment up to which the person who put the row in knew the record's state: see `parted`.
     """
     found: dict[int, dict[str, str]] = {}
     if exists(folder / "answers.parquet"):
@@ -57,7 +57,7 @@ def answers_of(folder: Path) -> dict[int, dict[str, str]]:
 
 
 def _add(names: dict[str, str], more: Iterable[tuple[str, str]]) -> None:
-    """Of rows that name one reject, the one that knows least counts."""
+    """Add rejects to those of a record. If several rows name one reject, the earliest moment counts."""
     for name, until in more:
         names[name] = min(names.get(name, until), until)
 
@@ -71,7 +71,9 @@ class Answers:
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """Return the answers of a run's folder; an equal repeat in the file answers with the record that it repeats."""
+        """Return the answers in a run's folder. Those of an equal repeat in the file go to the record that it
+        repeats.
+        """
         by_line = answers_of(folder)
         if not by_line:
             return cls({}, ())
@@ -88,15 +90,15 @@ class Answers:
         return self.by_line.get(line, {})
 
     def of_lines(self, lines: Iterable[int]) -> dict[int, list[str]]:
-        """Return by line the rejects that records answer, of those of these lines that answer some."""
+        """Return the rejects that records answer, by line, for those of these lines with any."""
         return {line: [*names] for line in lines if (names := self.of_line(line))}
 
     def to_come(self) -> dict[int, list[str]]:
-        """Return by line the rejects for which records are on their way."""
+        """Return, by line, the rejects whose answers are valid records that are to be sent."""
         return self.of_lines(self._lines)
 
     def going(self) -> set[str]:
-        """Return the rejects that rows answer which are not wrong by themselves."""
+        """Return the rejects with an answer that is a valid record."""
         return {name for line in self._lines for name in self.by_line[line]}
 
 

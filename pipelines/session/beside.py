@@ -1,6 +1,6 @@
-"""Read what tables need of a target beside its reports and their results, each part for itself.
+"""Read, part by part, what tables need of a target beside its reports and their results.
 
-What cannot be read, or is not shown any more, is noted for the tables that are made of it.
+If a part cannot be read, or is no longer shown, that is noted for the tables made of it.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ RESPONSE = "QuestionnaireResponse"
 
 
 def beside(session: Session, part: str, read: Callable[[], Reading]) -> None:
-    """Read a part, and note how that went; if it cannot be read, tell the person."""
+    """Read a part and note the result; tell the user if it cannot be read."""
     home, target, at = session.home, session.target, now()
     try:
         found = read()
@@ -48,7 +48,7 @@ def _words(session: Session, _: bool) -> Reading:
 
 
 def _charges(session: Session, is_asked_for: bool) -> Reading:
-    """Read what claims charge: as the bundled service tells, or by the Claims and PaymentNotices of the target."""
+    """Read the charges of claims: from the bundled service, or from the target's Claims and PaymentNotices."""
     if session.connection.tell:
         keep_told(session.connection.tell, session.home, session.target, CHARGES)
         return Reading.READ
@@ -59,7 +59,7 @@ def _charges(session: Session, is_asked_for: bool) -> Reading:
 
 
 def _patients(session: Session, is_asked_for: bool) -> Reading:
-    """Read sex and year of birth of patients, if the home publishes them; else remove what was read before."""
+    """Read sex and year of birth of patients if the home publishes them; else remove those read before."""
     if not wants_patients(session.home):
         forget_patients(session.home, session.target)
         return Reading.READ  # nothing of them is out of date
@@ -70,7 +70,7 @@ def _patients(session: Session, is_asked_for: bool) -> Reading:
 
 
 def _viewed(resource_type: str, session: Session, is_asked_for: bool) -> Reading:
-    """Read the tasks or the payments of the target, if a view is published of them."""
+    """Read the tasks or the payments of the target if a published view needs them."""
     viewed = {table.view.resource for table in readable_tables(session.home) if table.view}
     return _searched(session, resource_type, is_asked_for) if resource_type in viewed else Reading.NOT_DUE
 
@@ -82,7 +82,7 @@ def _searched(session: Session, resource_type: str, is_asked_for: bool, client: 
 
 
 def read_changes(session: Session, resource_type: str, is_asked_for: bool, client: SearchesById | None = None) -> bool:
-    """Read the resources of a type, or what has changed; return if that was due."""
+    """Read the resources of a type, or only their changes; return False if that was not due."""
     dated = resource_type in session.connection.capabilities.dated
     client = client or session.connection.client
     return sweep_changes(client, session.home, session.target, resource_type, dated, is_asked_for)
@@ -95,6 +95,6 @@ BESIDE: dict[str, Read] = {
     "charges": _charges,
     "patients": _patients,
 }
-"""By part of `PARTS`: how it is read beside the reports and their results."""
+"""Functions that read the parts of `PARTS` beside the reports and their results."""
 VIEWED: dict[str, Read] = {"payments": partial(_viewed, "PaymentNotice"), "tasks": partial(_viewed, "Task")}
-"""What views read."""
+"""Functions that read the parts for views."""

@@ -1,6 +1,6 @@
-"""The service over the store of a home: a command starts it where none runs, and it ends with the command.
+"""The service over a home's store: a command starts it if none runs, and ends it when done.
 
-Its own commands run to their ends: what they do to a store, and what they tell of it.
+The service's own commands, which do something to a store or read from it, are run to their ends.
 """
 
 import json
@@ -25,7 +25,7 @@ from pipelines.home.paths import exists
 SERVICE: tuple[str, ...] = (sys.executable, "-m", "fhir_service")
 SOME_REFUSED = 3
 NOT_LOADED = "the reference data could not be loaded"
-"""The problem of a load that failed. One that refused some records is none."""
+"""The problem of a load that failed. A load that refused some records did not fail."""
 STORE = "service.duckdb"
 LOCK = ".service.lock"
 STARTS_WITHIN_SECONDS = 60.0
@@ -37,7 +37,7 @@ Say = Callable[[str], None]
 
 @contextmanager
 def bundled_service(home: Path, environ: Mapping[str, str], say: Say = lambda _: None) -> Iterator[str]:
-    """The base URL of the service over the home's store: the running one, else one that ends with this process."""
+    """Yield the base URL of the service over the home's store: a running one, else one that ends with this process."""
     store = home / STORE
     with ExitStack() as turn:
         turn.enter_context(_turn(home, say))
@@ -50,13 +50,13 @@ def bundled_service(home: Path, environ: Mapping[str, str], say: Say = lambda _:
 
 
 def _turn(home: Path, say: Say) -> AbstractContextManager[None]:
-    """A lock on the home: one command at a time starts a service of its own."""
+    """Return a lock on the home: only one command at a time starts a service of its own."""
     waiting = "waiting for process {}, which works with the bundled service of this home"
     return locked_by_name(home / LOCK, lambda holder: say(waiting.format(holder)))
 
 
 def running(store: Path) -> str | None:
-    """The address of a service that runs over the store, if it answers."""
+    """Return the address of a service that runs over the store; None if none answers."""
     try:
         note = json.loads(store.with_name(store.name + ".run").read_bytes())
         os.kill(int(note["pid"]), 0)
@@ -68,7 +68,7 @@ def running(store: Path) -> str | None:
 
 @contextmanager
 def _child(store: Path, log: Path, environ: Mapping[str, str]) -> Iterator[str]:
-    """A service of our own. It ends when the pipe to it closes, which it does even when this process is killed."""
+    """Run a service of our own. It ends when its input pipe closes, even if this process is killed."""
     command = [*SERVICE, "serve", "--store", str(store), "--port", "0", "--until-stdin-closes"]
     with log.open("ab") as errors:
         began = errors.tell()
@@ -91,7 +91,7 @@ def _child(store: Path, log: Path, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _listening(child: subprocess.Popen[bytes]) -> str | None:
-    """The address that the child prints; None when it ends or stays silent. What it prints later is dropped."""
+    """Return the address that the child prints; None if it ends or stays silent. Later output is dropped."""
     assert child.stdout is not None  # noqa: S101 - a pipe was asked for
     deadline = time.monotonic() + STARTS_WITHIN_SECONDS
     said = b""
@@ -130,33 +130,33 @@ def _last_line(log: Path, began: int) -> str:
 
 
 def copy_store(home: Path, to: Path, environ: Mapping[str, str], say: Say) -> None:
-    """A consistent copy of the home's store, through the service that has it open. Raises `TargetUnusable`."""
+    """Copy the home's store consistently, through the service that has it open. Raises `TargetUnusable`."""
     store = home / STORE
     starts_elsewhere = not running(store) and exists(home / LOCK)
     with _turn(home, say) if starts_elsewhere else nullcontext():
         copy_named_store(str(store), to, environ)
 
 
-# -- its own commands
+# -- the service's own commands
 
 
 def copy_named_store(store: str, to: Path, environ: Mapping[str, str]) -> None:
-    """Copy any store, a file's or a database's: a password in its URL shows in no list of processes."""
+    """Copy a store, a file's or a database's. A password in its URL does not show in the list of processes."""
     _command({**environ, "FHIR_SERVICE_STORE": store}, "the store could not be copied", "copy", str(to))
 
 
 def load_store(store: Path, reference: Path, refused: Path, environ: Mapping[str, str]) -> None:
-    """A new store with this reference data; what is refused of it goes to `refused`. Raises `TargetUnusable`."""
+    """Make a store with this reference data; refused records go to `refused`. Raises `TargetUnusable`."""
     _command(environ, NOT_LOADED, "load", "--store", str(store), "--refused", str(refused), str(reference))
 
 
 def load_reference(
     store: Path, files: Sequence[Path], refused: Path, label: str, environ: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Load NDJSON files, through the service that has the store open if one has; what is refused goes to `refused`.
+    """Load NDJSON files, through the running service if it has the store open. Refused records go to `refused`.
 
-    label: what the store holds from then on, see `label_of`. A file that holds no reference data is refused, and
-    holds up no other. Gives the counts, a dict per type. Raises `TargetUnusable`.
+    label: noted in the store as that of its newest load, see `label_of`. A file without reference data is refused, and
+    does not stop the other files. Returns the counts, a dict for each type. Raises `TargetUnusable`.
     """
     options = ("--store", str(store), "--refused", str(refused), "--label", label, "--refuse-foreign", "--json")
     said = json.loads(_command(environ, NOT_LOADED, "load", *options, *map(str, files)))
@@ -165,9 +165,9 @@ def load_reference(
 
 
 def label_of(store: Path) -> str | None:
-    """The label of the newest load that the store holds, as it says beside itself; None where that is not known.
+    """Return the label of the store's newest load, from the file beside it; None if it is unknown.
 
-    A store that was put back from a copy says the label of then once a service has opened it.
+    A store restored from a copy gets its earlier label back once a service has opened it.
     """
     try:
         said = json.loads(store.with_name(f"{store.name}.loaded.json").read_bytes())
@@ -177,26 +177,26 @@ def label_of(store: Path) -> str | None:
 
 
 def names(store: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """The names of practitioners and groups by reference, as `Practitioner/<id>`. Raises `TargetUnusable`."""
+    """Return the names of practitioners and groups by reference, as `Practitioner/<id>`. Raises `TargetUnusable`."""
     names: dict[str, str] = json.loads(_command(environ, "the names could not be read", "names", "--store", str(store)))
     return names
 
 
 def tell(store: Path, environ: Mapping[str, str], name: str, file: Path) -> None:
-    """Have the store's charges or patients written to a file. Raises `TargetUnusable`."""
+    """Write the store's charges or patients to a file. Raises `TargetUnusable`."""
     _command(environ, f"the {name} could not be read", "tell", "--store", str(store), name, str(file))
 
 
 def add_client(store: Path, environ: Mapping[str, str]) -> bytes:
-    """Return what the store says of a new client of the importer. Raises `TargetUnusable`."""
+    """Make a client for the importer; return what the service prints about it. Raises `TargetUnusable`."""
     arguments = ("client", "add", "--store", str(store), "--name", "importer")
     return _command(environ, "no client could be made at the bundled service", *arguments)
 
 
 def _command(environ: Mapping[str, str], problem: str, *arguments: str) -> bytes:
-    """Run one of the service's own commands to its end; return what it prints.
+    """Run one of the service's own commands to its end; return its output.
 
-    Raises `TargetUnusable` if it fails: the problem, and the last line of what it complained of.
+    Raises `TargetUnusable` if it fails, with the problem and the last line of its error output.
     """
     done = subprocess.run(  # noqa: S603 - a command of our own, no shell
         [*SERVICE, *arguments], capture_output=True, env=dict(environ), check=False, stdin=subprocess.DEVNULL

@@ -1,7 +1,7 @@
-"""A deployment of several clinics: the file that describes them, and the environment that each of them gets.
+"""A deployment of several clinics: the file that describes them, and the environment of each.
 
-A clinic has a home, feeds, a target, secrets and limits of its own. Its processes see none of another's. A clinic with
-a code server is on another host: of it the pages and the daemon need its name, that address and its limit alone.
+A clinic has its own home, feeds, target, secrets and limits. Its processes see none of another's. A clinic with a code
+server is on another host: pages and daemon need only its name, that address and its limit.
 """
 
 import os
@@ -36,11 +36,11 @@ KEYS: Mapping[str, type] = {
 }
 ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?):(?P<port>[0-9]{1,5})")
 EVERY = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - nothing listens at it here
-"""Hosts of addresses at which one listens, but which nobody can reach; and where this host itself reaches them."""
+"""Addresses at which a server can listen but which nobody can reach, with those by which this host reaches it."""
 SAID_BY_ALL = ("name", "code_server", "runs", "environment")
-"""What a file says of a clinic whose home is on another host.
+"""The keys that a file has for a clinic whose home is on another host.
 
-Variables with the prefix of `environment` may still be set here, as after a move: they reach no process.
+Variables with the prefix of `environment` may still be set here, as after a move. No process gets them.
 """
 USUAL_RUNS, MOST_RUNS = 2, 100
 SET_ELSEWHERE = {
@@ -50,25 +50,25 @@ SET_ELSEWHERE = {
     CODE_SERVER: "code_server",
     CLINIC: "name",
 }
-"""Settings that have a key of their own, which is the only way to say them."""
+"""Settings with a key of their own in the file, which must be used for them."""
 SECRET = re.compile(r".*SECRET.*(?<!_FILE)|.*(TOKEN|KEY|PASSWORD)")
-"""Names of settings that hold a secret themselves, and do not name a file with it."""
+"""Names of settings that contain a secret, and do not name a file with it."""
 LOGS_IN = re.compile(r"://[^/?#]*@|[?&]password=", re.IGNORECASE)
-"""In an address: that it holds a user or a password."""
+"""Matches an address with a user or a password."""
 OF_SOME_CLINIC = ("_FHIR_CLIENT_SECRET", "_FHIR_TOKEN")
-"""How secrets of clinics end that the file does not name, such as those of one that was taken out."""
+"""The ends of secrets' names, also for clinics that the file does not name, such as removed ones."""
 OF_ALL = ("CHARTFERRY_COPIES", "CHARTFERRY_BATCHES", "CHARTFERRY_INBOX")
-"""Settings that name a place for all clinics: each has its own below it."""
+"""Settings of a place for all clinics: each clinic has its own place below it."""
 OF_ONE_HOME = ("CHARTFERRY_HOME", "CHARTFERRY_FEEDS", "CHARTFERRY_LEDGER", CODE_SERVER, CLINIC)
-"""Settings of the deployment's own environment that no clinic may share with another."""
+"""Settings of the deployment's environment that clinics must not share."""
 
 
 @dataclass(frozen=True)
 class Clinic:
     """A clinic of a deployment.
 
-    environ: the environment of its processes. bundled: it has the service of this project as its target. port: of that
-    service, 0 for any. runs: how many runs of Dagster it may have under way.
+    environ: the environment of its processes. bundled: True if its target is the bundled service. port: of that
+    service, 0 for any. runs: how many Dagster runs it may have under way.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Clinic:
 
 @dataclass(frozen=True)
 class CodeServer:
-    """The code server of a clinic on another host. runs: how many runs of Dagster the clinic may have under way."""
+    """The code server of a clinic on another host. runs: how many Dagster runs the clinic may have under way."""
 
     clinic: str
     address: str
@@ -89,7 +89,7 @@ class CodeServer:
 
     @property
     def at(self) -> tuple[str, int]:
-        """Host and port of its address, which the file was checked to have."""
+        """Host and port of the address. The file was checked to have both."""
         host, _, port = self.address.rpartition(":")
         return host, int(port)
 
@@ -97,7 +97,7 @@ class CodeServer:
 def read_clinics(file: Path, environ: Mapping[str, str], only: str | None = None) -> list[Clinic]:
     """Return the clinics of a file that run on this host: those without a code server. Raises BadSetting.
 
-    environ: of the deployment. only: the name of the one that is checked and returned, with a code server or without.
+    environ: of the deployment. only: the name of the one clinic to check and return, also if it has a code server.
     """
     said = _said(file)
     prefixes = [each["environment"] for each in said if PREFIX.fullmatch(str(each.get("environment")))]
@@ -119,13 +119,15 @@ def read_clinics(file: Path, environ: Mapping[str, str], only: str | None = None
 
 
 def read_code_servers(file: Path) -> list[CodeServer]:
-    """Return the code servers of the file's clinics on other hosts, once `read_clinics` has checked it."""
+    """Return the code servers of the file's clinics on other hosts. Call it after `read_clinics`, which checks the
+    file.
+    """
     said = [clinic for clinic in _said(file) if "code_server" in clinic]
     return [CodeServer(each["name"], each["code_server"], each.get("runs", USUAL_RUNS)) for each in said]
 
 
 def without_clinics(environ: Mapping[str, str], prefixes: Sequence[str]) -> dict[str, str]:
-    """Return the part of the deployment's environment that all of its processes share: no target, and no secret."""
+    """Return the part of the deployment's environment that all its processes share: no target and no secret."""
     ours = ("FHIR_", *prefixes)
     kept = {name: value for name, value in environ.items() if not name.startswith(ours) and name not in OF_ONE_HOME}
     return {name: value for name, value in kept.items() if not name.endswith(OF_SOME_CLINIC)}
@@ -137,7 +139,7 @@ def shared_environment(file: Path, environ: Mapping[str, str]) -> dict[str, str]
 
 
 def _said(file: Path) -> list[dict[str, Any]]:
-    """Return what the file says of each clinic, as it stands there."""
+    """Return the file's tables, one for each clinic, as they are there."""
     try:
         with reading_file(str(file), BadSetting):
             said = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -152,7 +154,7 @@ def _said(file: Path) -> list[dict[str, Any]]:
 
 
 def _problems(said: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with a clinic by itself."""
+    """Yield the problems of one clinic by itself."""
     for key, value in said.items():
         if key not in KEYS:
             yield f"{key}: there is no such key ({', '.join(KEYS)})"
@@ -191,7 +193,7 @@ def _problems_of_settings(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_apart(file: Path, said: Sequence[Mapping[str, Any]]) -> None:
-    """Raise BadSetting if two clinics share a name, a home, or the beginning of their variables."""
+    """Raise BadSetting if two clinics share a name, a home, or the prefix of their variables."""
     for one, other in combinations(said, 2):
         if one["name"] == other["name"]:
             raise BadSetting(f"{file.name}: two clinics have the name {one['name']}")
@@ -204,7 +206,7 @@ def _check_apart(file: Path, said: Sequence[Mapping[str, Any]]) -> None:
                 f"{both}: their variables begin alike, with {one['environment']}: each needs a prefix of its own"
             )
         if not one.get("home") or not other.get("home") or host_of(one) != host_of(other):
-            continue  # what they have there is on different disks
+            continue  # their places are on different disks
         homes = (_beside(file, one["home"]), _beside(file, other["home"]))
         if one.get("port") and one["port"] == other.get("port"):
             raise BadSetting(f"{both} have one port, {one['port']}: each needs its own")
@@ -215,10 +217,10 @@ def _check_apart(file: Path, said: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _beside(file: Path, name: str) -> Path:
-    """Return a path that the file names; one that is not absolute is beside the file. Raises BadSetting."""
+    """Return a path that the file names. A relative path is relative to the file's folder. Raises BadSetting."""
     try:
         return (file.resolve().parent / Path(name).expanduser()).resolve()
-    except (OSError, RuntimeError, ValueError):  # a user that is not there, a character that no path has
+    except (OSError, RuntimeError, ValueError):  # a user that does not exist, or a character that no path can have
         raise BadSetting(f"{file.name}: {name!r} is no path on this machine") from None
 
 
@@ -255,7 +257,7 @@ def _clinic(file: Path, said: Mapping[str, Any], environ: Mapping[str, str], com
         try:
             named_target(settings, is_set(settings, INSECURE))
         except BadSetting as error:
-            said_so = str(error).replace("--insecure", f"{INSECURE}=yes")  # `clinic` has no such option
+            said_so = str(error).replace("--insecure", f"{INSECURE}=yes")  # the command `clinic` has no such option
             raise BadSetting(f"{where}: {said_so}") from None
     return Clinic(name, home, settings, bundled, said.get("port", 0), said.get("runs", USUAL_RUNS))
 
@@ -269,13 +271,13 @@ def host_and_port(address: str) -> tuple[str, int] | None:
 
 
 def host_of(said: Mapping[str, Any]) -> str:
-    """Return the host that a clinic's home is on; empty for the host of the pages."""
+    """Return the host of a clinic's home; empty text for the host of the pages."""
     found = host_and_port(said.get("code_server", ""))
     return found[0] if found else ""
 
 
 def problems_of_code_server(said: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the code server that a clinic of the file has."""
+    """Yield the problems of a clinic's code server."""
     address = said.get("code_server")
     if address is None:
         return

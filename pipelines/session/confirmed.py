@@ -1,6 +1,5 @@
-"""Confirmations of a file that waits: the decision of a person, or its feed file where it is of copayments alone.
-
-Also the batches without an end: a batch that waited for its confirmation is one of them once that is there.
+"""Confirmations of a file that waits: a person's decision or, for copayments only, the feed file. Find the batches
+without an end too, since a waiting batch becomes one of them once it is confirmed.
 """
 
 from collections.abc import Iterable
@@ -10,11 +9,15 @@ from pipelines.feeds.files.catalog import Catalog, Feed
 from pipelines.ledger.ledger import Ledger
 
 COPAYMENTS, NEW = "import --copayments", "import --new"
-"""That all payments of a file are copayments; that none of its records is there under another key."""
+"""Commands that confirm that all payments of a file are copayments; that none of its records is there under another
+key.
+"""
 
 
 def is_confirmed(ledger: Ledger, target: str, batch_id: str, command: str, feed: Feed) -> bool:
-    """True if a person has said so of this batch by a command, or the feed file says that all may be copayments."""
+    """True if a person has confirmed this batch by the command, or if the feed file allows copayments for all
+    payments.
+    """
     by_feed = command == COPAYMENTS and feed.file.copayments == "all"
     return by_feed or any(
         (each["command"], each["subject"]) == (command, batch_id) for each in ledger.decisions(target)
@@ -22,13 +25,15 @@ def is_confirmed(ledger: Ledger, target: str, batch_id: str, command: str, feed:
 
 
 def waits(ledger: Ledger, target: str, batch_id: str, command: str) -> bool:
-    """True if the last run of a batch that ended sent nothing, and asks for this."""
+    """True if the last ended run of a batch sent nothing, and asks for this confirmation."""
     ended = [run for run in ledger.runs(target, batch_id) if run["finished_at"]]
     return bool(ended) and ended[-1]["state"] == "stopped" and f"{command} {batch_id}" in (ended[-1]["message"] or "")
 
 
 def confirmed_since(ledger: Ledger, catalog: Catalog, target: str) -> set[str]:
-    """Batches that were stopped with copayments, whose feed file was changed since and says that all may be."""
+    """Return batches stopped because of copayments whose feed file was changed since and now allows them for all
+    payments.
+    """
     found = set()
     for row in ledger.batches(target):
         feed = catalog.named(row["feed"])
@@ -43,9 +48,10 @@ def confirmed_since(ledger: Ledger, catalog: Catalog, target: str) -> set[str]:
 def without_end(
     ledger: Ledger, target: str, names: Iterable[str], catalog: Catalog | None
 ) -> dict[str, dict[str, Any] | None]:
-    """Return which of a home's batches have no end at a target: cut off, confirmed since, or not in the ledger yet.
+    """Return the home's batches without an end at a target: cut off, confirmed since, or not in the ledger yet.
 
-    Each comes with its row in the ledger, None where that does not know it. catalog: of feed files that may confirm.
+    Each comes with its row in the ledger, None if the ledger does not have it. catalog: of feed files that may
+    confirm.
     """
     known = {row["batch_id"] for row in ledger.batches()}
     rows = {row["batch_id"]: row for row in ledger.batches(target)}

@@ -26,11 +26,11 @@ TARGETS = "targets"
 
 @dataclass(frozen=True)
 class Connection:
-    """A target that answers. id: what the ledger knows it by; ours: it is a service of this project.
+    """A target that answers. id: its name for the ledger; ours: True if it is a service of this project.
 
-    names: read the names of practitioners and groups by reference; the interface does not show them. tell: write what
-    else it does not show, `charges` or `patients`, to a file; None where that cannot be had. credentials: what another
-    process gets access by.
+    names: reads the names of practitioners and groups by reference, which the interface does not show. tell: writes
+    `charges` or `patients`, which it does not show either, to a file; None if they cannot be had. credentials: for
+    other processes.
     """
 
     client: FhirClient
@@ -51,9 +51,9 @@ class Connection:
         return self.capabilities.store_id is not None
 
     def step(self, known_as: str, resource_type: str) -> Step:
-        """Return how records of a type were sent to the target that the ledger knows by this name.
+        """Return how records of a type were sent to the target that has this name in the ledger.
 
-        A target that is known by its address, and shows an id now, got them without an identifier.
+        A target that was known by its address, and shows an id now, got them without identifiers.
         """
         return step_for(self.capabilities, resource_type) if known_as == self.id else BARE
 
@@ -67,7 +67,7 @@ class Connection:
 def connect(
     home: Path, environ: Mapping[str, str], insecure: bool = False, say: Say = lambda _: None
 ) -> Iterator[Connection]:
-    """The target, reachable and with access proved. Raises `BadSetting` and `TargetUnusable`."""
+    """Yield the target after it has answered and granted access. Raises `BadSetting` and `TargetUnusable`."""
     if not is_bundled(environ):
         base_url, credentials = named_target(environ, insecure)
         with _connected(base_url, credentials, home, environ, bundled=False) as connection:
@@ -101,12 +101,12 @@ def _connected(
 
 
 LOOK_SECONDS = 10.0
-"""Seconds that a look waits for an answer: sensors look each minute, and their threads must not pile up."""
+"""Seconds to wait for the target in `target_now`: sensors ask each minute, and their threads must not pile up."""
 
 
 def target_now(home: Path, environ: Mapping[str, str]) -> str | None:
-    """Return the name under which the ledger knows the target, by one look; None if it does not answer, or no bundled
-    service runs.
+    """Return the target's name in the ledger, asking once; None if it does not answer, or if no bundled service
+    runs.
     """
     url = environ.get("FHIR_BASE_URL", "").rstrip("/") or running(home / STORE)
     if url is None:
@@ -118,7 +118,7 @@ def target_now(home: Path, environ: Mapping[str, str]) -> str | None:
             return None
 
 
-# -- the importer's client of the bundled service
+# -- the importer's client at the bundled service
 
 
 def _own_credentials(home: Path, environ: Mapping[str, str], anew: bool) -> Credentials:

@@ -1,7 +1,7 @@
 """Recognize a target, also one that shows an id for the first time, shows none any more, or has another address.
 
-Under another name everything would be sent to it a second time. Where the ledger does not know it, or is lost, the runs
-of the home are read.
+Under another name, everything would be sent to it a second time. If the ledger does not know the target, or is lost,
+the manifests of the home's runs are read.
 """
 
 from collections.abc import Collection
@@ -25,11 +25,11 @@ LOOKED_AT = 5
 FORMERLY = "target --formerly"
 
 Known = dict[str, set[str]]
-"""The addresses of targets, by what each is known by."""
+"""The addresses of targets, by their names in the ledger."""
 
 
 def known_target(connection: Connection, ledger: Ledger, home: Path) -> str:
-    """The name under which the ledger keeps the target. Raises `TargetUnusable` where that cannot be told."""
+    """Return the target's name in the ledger. Raises `TargetUnusable` if that is unclear."""
     name, before = (known_as(ledger, each) for each in (connection.id, connection.base_url))
     in_the_ledger = _known(ledger)
     known = in_the_ledger if name in in_the_ledger else _with_those_on_record(ledger.batches_in(home), in_the_ledger)
@@ -50,13 +50,13 @@ def known_target(connection: Connection, ledger: Ledger, home: Path) -> str:
 
 
 def _known(ledger: Ledger) -> Known:
-    """The address of each target, by what the ledger knows it by."""
+    """Return the address of each target, by its name in the ledger."""
     found = ledger.read(select(t.target.c.target_id, t.target.c.base_url))
     return {str(name): {str(url)} for name, url in found}
 
 
 def _with_those_on_record(batches: Batches, known: Known) -> Known:
-    """Return the known targets and those of a home's runs, with all addresses that they had."""
+    """Return the known targets and those of the home's runs, with all addresses that they had."""
     found = {name: set(urls) for name, urls in known.items()}
     batches.bring(batches.names(), MANIFESTS)
     for run in filter(None, map(manifest_in, matching(batches.path, "*-*/run-*"))):
@@ -69,12 +69,12 @@ def _was_at(urls: Collection[str], base_url: str) -> bool:
 
 
 def _formerly_at(base_url: str, known: Known) -> str | None:
-    """Return the target that is known by another address, and is at this one now."""
+    """Return a target that is known by another address and is at this one now; None if there is none."""
     return next((name for name, urls in known.items() if "://" in name and _was_at(urls, base_url)), None)
 
 
 def _is_not_a_known_one_without_its_id(base_url: str, known: Known) -> None:
-    """Raises `TargetUnusable` for an address that had an id."""
+    """Raise `TargetUnusable` for an address that had an id."""
     others = (name for name, urls in known.items() if _was_at(urls, base_url) and not _was_at([name], base_url))
     before = next(others, None)
     if before is not None:
@@ -85,8 +85,8 @@ def _is_not_a_known_one_without_its_id(base_url: str, known: Known) -> None:
 
 
 def _is_not_a_known_one_by_another_address(connection: Connection, ledger: Ledger, others: Collection[str]) -> None:
-    """Raises `TargetUnusable` for what has resources that were made at another target: no row of it could be told from
-    those that come.
+    """Raise `TargetUnusable` if this target has resources that were sent to another one: its rows would be sent
+    twice.
     """
     for other in sorted(others):
         if _has(connection, _made(ledger, other)):
@@ -98,7 +98,9 @@ def _is_not_a_known_one_by_another_address(connection: Connection, ledger: Ledge
 
 
 def take_for(connection: Connection, ledger: Ledger, former: str, why: str | None) -> str:
-    """Let a target be the one that is known by another address, on the record; return that. Raises `NotPossible`."""
+    """Take a target for the one that is known by another address, and record the decision; return its name. Raises
+    `NotPossible`.
+    """
     known = _known(ledger)
     before, name = as_spelled(known_as(ledger, former), known), known_as(ledger, connection.id)
     if before not in known:
@@ -116,7 +118,7 @@ def take_for(connection: Connection, ledger: Ledger, former: str, why: str | Non
 
 
 def _made(ledger: Ledger, name: str) -> list[tuple[str, str]]:
-    """Return the resources that the ledger made last at the target of this name, as `(type, id)`."""
+    """Return the last resources that the ledger made at the target of this name, as `(type, id)`."""
     record = t.record.c
     query = select(record.resource_type, record.resource_id).where(
         record.target == name, record.resource_id.is_not(None)
@@ -126,7 +128,7 @@ def _made(ledger: Ledger, name: str) -> list[tuple[str, str]]:
 
 
 def _has(connection: Connection, made: list[tuple[str, str]]) -> bool:
-    """True if a target has any of these."""
+    """True if a target has any of these resources."""
     try:
         return any(connection.client.read(kind, found) is not None for kind, found in made)
     except NoResult as error:

@@ -1,4 +1,4 @@
-"""Open the ledger of a home, and nothing else: what a command imports that needs no target."""
+"""Open the ledger of a home, and nothing else. Commands that need no target import only this."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -14,13 +14,13 @@ from pipelines.ledger.tables import LedgerError
 from pipelines.session.upgrading import take_outcomes
 
 COPIES = "CHARTFERRY_COPIES"
-"""Where each publication is copied: a folder, or a prefix of an object store."""
+"""The place where each publication is copied: a folder, or a prefix of an object store."""
 
 
 def open_ledger(home: Path, environ: Mapping[str, str], anew: bool = False) -> Ledger:
-    """The home's ledger, or the one that the environment names. Raises `LedgerError`.
+    """Open the home's ledger, or the one that the environment names. Raises `LedgerError`.
 
-    anew: whether a journal that is gone is begun with what the ledger has.
+    anew: True to begin a new journal from the ledger's tables if the journal is gone.
     """
     url = environ.get("CHARTFERRY_LEDGER")
     if url and "://" not in url:
@@ -34,24 +34,24 @@ def open_ledger(home: Path, environ: Mapping[str, str], anew: bool = False) -> L
             ledger.close()
             raise LedgerError(problem)
         ledger.keep_batches(batches, place)
-        if ledger.stored:  # machines that share files date them by a clock that they have in common
+        if ledger.stored:  # machines that share files date them by their common clock
             ledger.stored.clock, ledger.of_here = ledger.clock, lambda moment: moment
     return ledger
 
 
 def _not_apart(environ: Mapping[str, str]) -> str | None:
-    """Return a sentence about settings whose places are one, or lie within one another."""
+    """Return a sentence about settings whose places are equal or inside one another; None if there are none."""
     places = {name: f"{environ[name].rstrip('/')}/" for name in (BATCHES, COPIES, BEYOND) if environ.get(name)}
     for (one, its), (other, others) in permutations(places.items(), 2):
         if its == others:
             return f"{one} and {other} name one place: give each a prefix of its own"
-        if its.startswith(others) and other != BEYOND:  # what lies deeper than an inbox is not looked at
+        if its.startswith(others) and other != BEYOND:  # files deeper in an inbox are not looked at
             return f"{one} lies within {other}: give each a prefix of its own"
     return None
 
 
 def has_ledger(home: Path, environ: Mapping[str, str]) -> bool:
-    """True if the ledger is named by the environment, or is in the home, whole or as its journal alone."""
+    """True if the environment names a ledger, or if the home has one, whole or as its journal alone."""
     return bool(environ.get("CHARTFERRY_LEDGER")) or any(exists(home / name) for name in ("ledger.db", JOURNAL))
 
 
@@ -62,7 +62,7 @@ def nothing_in(home: Path) -> str:
 
 @contextmanager
 def ledger_of(home: Path, environ: Mapping[str, str]) -> Iterator[Ledger | None]:
-    """Open the ledger, without making one; yield None if there is none yet."""
+    """Yield the ledger, opened without making one; yield None if there is none yet."""
     if not has_ledger(home, environ):
         yield None
         return

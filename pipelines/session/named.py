@@ -15,12 +15,12 @@ NAMES = (
 
 
 def is_bundled(environ: Mapping[str, str]) -> bool:
-    """True if no setting names a target: it is the bundled service of the home."""
+    """True if no setting names a target, so that it is the home's bundled service."""
     return not any(environ.get(name) for name in NAMES)
 
 
 def named_target(environ: Mapping[str, str], insecure: bool) -> tuple[str, Credentials]:
-    """Base URL and credentials from the environment. Raises `BadSetting`."""
+    """Return base URL and credentials from the environment. Raises `BadSetting`."""
     base_url = environ.get("FHIR_BASE_URL", "").rstrip("/")
     if not base_url:
         raise BadSetting("credentials are set but no target: set FHIR_BASE_URL")
@@ -58,7 +58,7 @@ def _secret(environ: Mapping[str, str]) -> str | None:
 
 
 def _key(environ: Mapping[str, str]) -> SigningKey | None:
-    """Return the key that the environment names. Raises `BadSetting`."""
+    """Return the key that the environment names; None if it names none. Raises `BadSetting`."""
     path = environ.get("FHIR_CLIENT_KEY_FILE")
     if not path:
         return None

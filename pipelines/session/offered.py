@@ -1,6 +1,6 @@
-"""A target's own statement, how an import will therefore send, at what risk, and whether its searches answer.
+"""Report a target's statement, how an import will therefore send, at what risk, and if its searches work.
 
-Nothing is written at the target: a search by an identifier that no record has, and one page of each type.
+Nothing is written at the target: it gets a search by an identifier that no record has, for each type.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class OfType:
 
 @dataclass(frozen=True)
 class Offered:
-    """A target's capabilities: its own name and version, what its statement says, how each type will be sent."""
+    """A target's capabilities: its name and version, the content of its statement, and how each type will be sent."""
 
     software: str | None
     profile: str
@@ -88,7 +88,7 @@ def _of_type(client: FhirClient, kind: str, step: Step) -> OfType:
 
 
 def _look_up(client: FhirClient, kind: str) -> str:
-    """The result of a search by an identifier that no record has."""
+    """Return the result of a search by an identifier that no record has."""
     try:
         works = client.finds_nobody(kind)
     except NoResult as error:

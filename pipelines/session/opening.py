@@ -30,9 +30,10 @@ def open_session(
     anew: bool = False,
     why: str | None = None,
 ) -> Iterator[Session]:
-    """A session at the target of the environment. Raises FeedError, BadSetting, TargetUnusable, LedgerError.
+    """Yield a session at the environment's target. Raises FeedError, BadSetting, TargetUnusable, LedgerError.
 
-    anew: whether a journal that is gone is begun with what the ledger has. why: the reason of decisions by hand.
+    anew: True to begin a new journal from the ledger's tables if the journal is gone. why: the reason of decisions by
+    hand.
     """
     progress = progress or Progress()
     pace, keep_days = pace_of(environ), retention_of(environ)
@@ -64,7 +65,7 @@ def session_at(
     inbox: Inbox | None = None,
     **settings: Any,
 ) -> Session:
-    """A session at the target of a connection, which the ledger notes. Raises `TargetUnusable`."""
+    """Return a session at the target of a connection, and note the target in the ledger. Raises `TargetUnusable`."""
     target = known_target(connection, ledger, home)
     others = ledger.note_target(target, connection.base_url)
     session = Session(home, catalog, ledger, connection, target, others, inbox or Inbox(home / "inbox"), **settings)

@@ -1,7 +1,7 @@
-"""People whom a feed names by an identifier of its source, looked up at the target: what serves as their crosswalk.
+"""People whom a feed names by an identifier of its source: look them up at the target, in place of a crosswalk file.
 
-The values are read from the file first, so that one search asks for many. Who is found is known for the rest of the
-command. Who is not found, or found twice, is a fault of the row.
+The values are read from the file first, so that one search asks for many. A person who is found stays known for the
+rest of the command. One who is not found, or found twice, is a fault of the row.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ from pipelines.session.people_named import people_named
 
 NOT_ONE = "TARGET-07"
 LONGEST_SEARCH = 4_000
-"""Characters of the values that one search asks for."""
+"""The number of characters in the values that one search asks for."""
 LONGEST_VALUE = 200
 NO_IDENTIFIER = Fault(
     NOT_ONE, "not asked of the target: over 200 characters, or with a line break or unseen sign within"
@@ -33,7 +33,7 @@ NO_IDENTIFIER = Fault(
 REFUSED_VALUE = Fault(NOT_ONE, "the target refuses to search for this identifier: look at the value")
 MERGED = Fault(NOT_ONE, "the record with this identifier was merged or is inactive at the target")
 USUAL_VALUE = "0"
-"""Tells a target that refuses one value from one that refuses any."""
+"""A plain value, searched to tell a target that refuses one value from a target that refuses all."""
 AT_ONCE = 4
 Entry = str | Fault
 
@@ -46,7 +46,7 @@ class People:
         self._known: dict[Crosswalk, dict[str, str]] = defaultdict(dict)
 
     def tables(self, received: Received, feed: Feed) -> dict[Crosswalk, Mapping[str, Entry]]:
-        """By crosswalk, the reference of each person whom the file names. Raises `Unreadable`, `TargetUnusable`."""
+        """Return, by crosswalk, the reference of each person in the file. Raises `Unreadable`, `TargetUnusable`."""
         walks = feed.by_identifier
         if lacking := next((walk for walk in walks if walk.type not in self._searched), None):
             raise Unreadable(
@@ -69,7 +69,7 @@ class People:
         return found
 
     def _search(self, walk: Crosswalk, values: Sequence[str]) -> dict[str, Entry]:
-        """By value, the person who has it, or a fault; one by one where the target refuses to look for many."""
+        """Return by value the person with it, or a fault. If the target refuses a search for many, ask one by one."""
         try:
             bodies = self._named(walk, values)
         except (Refused, Unknown) as error:
@@ -91,12 +91,14 @@ class People:
 
 
 def _can_be_asked(value: str) -> bool:
-    """True if a value may be an identifier. A misread cell can hold rows of others, which go into no address."""
+    """True if a value may be an identifier. A misread cell may contain other people's rows, which must not go into an
+    address.
+    """
     return len(value) <= LONGEST_VALUE and not has_unseen(value)
 
 
 def _parts(walk: Crosswalk, values: Sequence[str]) -> Iterator[list[str]]:
-    """The values that one search each asks for."""
+    """Yield the values for each search."""
     part, size = list[str](), 0
     for value in values:
         more = len(search_token(walk.system, value))
@@ -110,7 +112,7 @@ def _parts(walk: Crosswalk, values: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _is_refused(error: Refused | Unknown) -> bool:
-    """True if a search was refused for what it asks, also by a server or gateway that does not say so in FHIR."""
+    """True if a search was refused for its content, also by a server or gateway that does not say so in FHIR."""
     return isinstance(error, Refused) or str(error) in ("HTTP 400", "HTTP 414", "HTTP 431")
 
 
@@ -119,8 +121,8 @@ def _unsearched(walk: Crosswalk, error: Exception) -> TargetUnusable:
 
 
 def _by_value(walk: Crosswalk, values: Sequence[str], bodies: Iterable[Mapping[str, Any]]) -> dict[str, Entry]:
-    """The person who has each value; a fault where it is several. Raises `TargetUnusable` where the target gave what
-    it was not asked for.
+    """Return the person with each value; a fault if there are several. Raises `TargetUnusable` if the target returned
+    resources that were not asked for.
     """
     found: dict[str, dict[str, bool]] = defaultdict(dict)
     today = datetime.now(UTC).date().isoformat()
@@ -135,12 +137,12 @@ def _by_value(walk: Crosswalk, values: Sequence[str], bodies: Iterable[Mapping[s
 
 
 def _read(values: Iterable[Any]) -> set[str]:
-    """Return the values of identifiers as those of a file are read."""
+    """Return the values of identifiers, normalized like those in a file."""
     return {folded(composed(value.strip())) for value in values if isinstance(value, str)}
 
 
 def _entry(walk: Crosswalk, ids: Mapping[str, bool]) -> Entry:
-    """The one person of these ids who is neither merged nor inactive, or the fault."""
+    """Return the one person of these ids who is neither merged nor inactive, else the fault."""
     good = [name for name, is_merged in ids.items() if not is_merged]
     if len(good) == 1:
         return f"{walk.type}/{good[0]}"

@@ -13,7 +13,7 @@ from pipelines.home.batch import Received
 
 
 def people_named(received: Received, feed: Feed) -> dict[Crosswalk, set[str]]:
-    """By crosswalk, the values that it will be asked for, from a first reading of the file."""
+    """Return by crosswalk the values to ask for, from a first reading of the file."""
     asked = {walk: Listening({}) for walk in feed.by_identifier}
     with reader_of(received.path_in_batch, received.file_name, feed) as reader:
         mapper = Mapper(feed, reader.header, reader.name, first_lines=reader.first_lines, people=asked)
@@ -25,5 +25,5 @@ def people_named(received: Received, feed: Feed) -> dict[Crosswalk, set[str]]:
 
 
 def _rows(feed: Feed, chunk: Chunk) -> Iterator[Any]:
-    """The rows that may be accepted. What may be misread goes into no address."""
+    """Yield the rows that may be accepted. Others may be misread, and their values must not go into an address."""
     yield from (row for row in chunk.rows if not (feed.file.resources and "resourceType" in row))

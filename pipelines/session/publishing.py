@@ -1,4 +1,4 @@
-"""Read what the published tables are made of from a session's target, and publish them."""
+"""Read the contents of the published tables from a session's target, and publish them."""
 
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from pipelines.session.sweeping import sweep_for_bulk, sweep_target
 def publish_reports(session: Session, is_asked_for: bool, study: Study | None) -> Publication:
     """Sweep the reports and publish all tables in one step. Raises `TargetUnusable`, `PublicationError`.
 
-    is_asked_for: see `sweep_target`; what views read of tasks and payments is read then alone. study: whom pseudonymous
-    tables are made for; None for the ordinary publication.
+    is_asked_for: see `sweep_target`; only if it is True are tasks and payments read for views. study: the study that
+    pseudonymous tables are made for; None for the ordinary publication.
     """
     session.progress.stage("publish", "reports")
     swept = sweep_target(session, is_asked_for, with_views=is_asked_for)
@@ -32,7 +32,9 @@ def publish_reports(session: Session, is_asked_for: bool, study: Study | None) -
 
 
 def copy_out(session: Session, published: Publication) -> None:
-    """Copy a publication to the store, if there is one. Raises `TargetUnusable`: the last good copy stays there."""
+    """Copy a publication to the store, if there is one. Raises `TargetUnusable`; the last good copy then stays
+    there.
+    """
     if session.copies_to is None:
         return
     session.progress.stage("copy", "tables")
@@ -44,11 +46,12 @@ def copy_out(session: Session, published: Publication) -> None:
 
 
 def publish_in_bulk(session: Session, address: str) -> Path:
-    """Read what the target shows, and publish it in bulk; return the manifest.
+    """Read the resources that the target shows, and publish them in bulk; return the manifest.
 
-    Raises `TargetUnusable` and `PublicationError` if something cannot be read or written: the publication before stays.
+    Raises `TargetUnusable` and `PublicationError` if something cannot be read or written: the earlier publication
+    stays.
 
-    address: of the folder, as its readers will see it.
+    address: of the folder, for its readers.
     """
     session.progress.stage("publish", "resources")
     swept, types = sweep_for_bulk(session)

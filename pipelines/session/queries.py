@@ -1,4 +1,4 @@
-"""Feeds whose rows come from a database: each is asked for what is new, and its rows are a file like any other."""
+"""Feeds whose rows come from a database: each is asked for new rows, which become a file like any other."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ TAKEN_IN = ("finished", "running")
 
 @dataclass(frozen=True)
 class Asked:
-    """The result of a query: a file of rows, None where there is nothing new; and the mark up to which it read."""
+    """The result of a query: a file of rows, None if there is nothing new; and the mark up to which it read."""
 
     feed: Feed
     waiting: Waiting | None
@@ -35,7 +35,7 @@ def with_queries(session: Session) -> list[Feed]:
 
 @contextmanager
 def asked(session: Session, feed: Feed, whole: bool = False) -> Iterator[Asked]:
-    """Run a feed's query, on all rows or on those since its mark. The file is gone at the end. Raises Unreadable."""
+    """Run a feed's query, for all rows or those since its mark. The file is removed at the end. Raises Unreadable."""
     known = None if whole else session.ledger.mark(session.target, feed.name, feed.query_hash)
     with throwaway_folder(session.home) as folder:
         path = folder / f"{feed.name}.rows"
@@ -45,7 +45,7 @@ def asked(session: Session, feed: Feed, whole: bool = False) -> Iterator[Asked]:
 
 
 def _is_known(session: Session, feed: Feed, path: Path) -> bool:
-    """True if these rows are a batch that has ended, and was read by the feed as it is."""
+    """True if these rows are a finished batch that was read by the present feed."""
     sha256 = sha256_of(path)
     batch_id = batch_name(feed.name, sha256)
     row = session.ledger.batch(session.target, batch_id)
@@ -56,6 +56,6 @@ def _is_known(session: Session, feed: Feed, path: Path) -> bool:
 
 
 def note_mark(session: Session, asked: Asked, batch_id: str | None, state: str) -> None:
-    """Keep up to where the database was read, once the rows up to there are in a batch that was not stopped."""
+    """Note how far the database was read, once the rows up to there are in a batch that was not stopped."""
     if asked.mark and batch_id and state in TAKEN_IN:
         session.ledger.note_mark(session.target, asked.feed.name, asked.feed.query_hash, batch_id, *asked.mark)

@@ -1,6 +1,6 @@
-"""Questionnaires as they were when a file was validated: what rules and the answers feed look up.
+"""Questionnaires as they were when a file was validated, for rules and for the answers feed.
 
-They are a target's, or, for what can be known of a sample without one, those among the reference data of a home.
+They are a target's or, for a sample without a target, those in the reference data of a home.
 """
 
 from collections import Counter
@@ -18,13 +18,14 @@ from pipelines.home.paths import matching
 from pipelines.reports.forms import content_name
 
 MOST_BYTES = 64 << 20
-"""A larger file of reference data is passed over."""
+"""Larger files of reference data are skipped."""
 
 
 class Snapshot:
     """Questionnaires by id. Serves as the `Lookup` of the interface's rules.
 
-    canonicals: by id, the address by which the target's responses name a questionnaire, where it is no place there.
+    canonicals: by id, the canonical URL by which the target's responses name a questionnaire, if it is not an address
+    there.
     """
 
     def __init__(
@@ -35,17 +36,16 @@ class Snapshot:
 
     @classmethod
     def of(cls, questionnaires: Iterable[Any], bodies: Iterable[Mapping[str, Any]] = ()) -> "Snapshot":
-        """From models of the interface. bodies: what a target of another make shows, with canonical URLs."""
+        """Return a snapshot of models of the interface. bodies: from a target of another make, with canonical URLs."""
         known = {questionnaire.id: questionnaire for questionnaire in questionnaires}
         return cls(known, canonicals_of([body for body in bodies if body.get("id") in known]))
 
     def questionnaire(self, questionnaire_id: str) -> Any | None:
-        """The questionnaire with this id, whatever its status."""
+        """Return the questionnaire with this id, whatever its status."""
         return self.questionnaires.get(questionnaire_id)
 
     def words(self, site: Site) -> dict[str, str]:
-        """Return how a response names each questionnaire that has a canonical URL: as the interface has it, and as
-        the target does."""
+        """Return how a response names each questionnaire with a canonical URL: in the interface, and at the target."""
         addresses = {name: site.url("Questionnaire", name) for name in self.canonicals}
         return {
             member("questionnaire", addresses[name]): member("questionnaire", url)
@@ -53,11 +53,13 @@ class Snapshot:
         }
 
     def versions(self) -> dict[str, str]:
-        """A short name for the content of each, by id."""
+        """Return a short hash of each questionnaire's content, by id."""
         return {name: content_name(each) for name, each in sorted(self.questionnaires.items())}
 
     def find(self, text: str) -> Any | None:
-        """By id, else the active one by name, by canonical URL or by `system|code`; LookupError where several are."""
+        """Return a questionnaire by id, else the active one by name, canonical URL or `system|code`. LookupError if
+        several match.
+        """
         if found := self.questionnaires.get(text):
             return found
         named = self._active.get(text, [])
@@ -67,7 +69,7 @@ class Snapshot:
 
     @cached_property
     def _active(self) -> dict[str, list[Any]]:
-        """Active questionnaires by name, by canonical URL, with its version or without, and by `system|code`."""
+        """Active questionnaires by name, by canonical URL with and without version, and by `system|code`."""
         found: dict[str, list[Any]] = {}
         for questionnaire in self.questionnaires.values():
             if questionnaire.status == "active":
@@ -79,7 +81,7 @@ class Snapshot:
 
 
 def canonicals_of(bodies: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return canonical URLs by id; with the version where several questionnaires of the target share one."""
+    """Return canonical URLs by id, with the version if several questionnaires of the target share one URL."""
     urls = {str(body["id"]): url for body in bodies if isinstance(url := body.get("url"), str) and url}
     shared = {url for url, times in Counter(urls.values()).items() if times > 1}
     versions = {str(body["id"]): body["version"] for body in bodies if isinstance(body.get("version"), str)}
@@ -89,7 +91,7 @@ def canonicals_of(bodies: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def reference_questionnaires(home: Path) -> Snapshot | None:
-    """The questionnaires in `<home>/reference`; None where there are none that can be read."""
+    """Return the questionnaires in `<home>/reference`; None if none can be read."""
     checked = (check(RESOURCES["Questionnaire"], body, Site(), needs=()).model for body in _bodies(home / "reference"))
     models = [model for model in checked if model is not None]
     return Snapshot.of(models) if models else None

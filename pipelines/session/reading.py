@@ -23,7 +23,7 @@ def reading(what: str) -> Iterator[None]:
 
 
 def all_of(connection: Connection, resource_type: str) -> Iterator[dict[str, Any]]:
-    """All that the target has of a type, each once. Raises as the reading of pages does, and `Incomplete`."""
+    """Yield all resources of a type at the target, each once. Raises as the reading of pages does, and `Incomplete`."""
     return whole(connection.client.pages(resource_type), resource_type)
 
 

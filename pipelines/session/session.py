@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Session:
-    """The parts that all batches of a command share: home, feeds, ledger, target, and the target's questionnaires.
+    """The objects that all batches of a command share: home, feeds, ledger, target, and the target's questionnaires.
 
-    target: its name in the ledger. why: the reason of decisions by hand. lost: batches with runs that the ledger lacks,
-    once looked up. copies_to: where publications are copied.
+    target: its name in the ledger. why: the reason of decisions by hand. lost: batches with runs that the ledger
+    lacks, once looked up. copies_to: where publications are copied.
     """
 
     home: Path
@@ -47,11 +47,11 @@ class Session:
 
     @property
     def batches(self) -> Batches:
-        """The batches of the home: their folders, and where else their files are kept."""
+        """The batches of the home: their folders, and the store that may hold their files."""
         return self.ledger.batches_in(self.home)
 
     def lease(self) -> Lease:
-        """Return the lease of the target, which says once whom it waits for."""
+        """Return the lease of the target. It tells the user once which process it waits for."""
         told = set[str]()
 
         def waiting(holder: Holder) -> None:
@@ -62,12 +62,12 @@ class Session:
         return self.ledger.lease(self.target, waiting)
 
     def decide(self, command: str, subjects: Iterable[str], about: str | None = None) -> None:
-        """Keep a decision by hand: the user, the moment, its subjects, and the reason where one was given."""
+        """Record a decision by hand: the user, the moment, its subjects, and the reason if one was given."""
         why = ": ".join(said for said in (about, self.why) if said) or None
         self.ledger.note_decisions(self.target, user_name(), command, list(subjects), why)
 
     def shows_names(self, resource_type: str) -> bool:
-        """True if what was made of a type has its records' identifiers there, and can be found by them."""
+        """True if resources of a type have their records' identifiers at the target, and can be found by them."""
         return self.connection.capabilities.shows_names(self.target, resource_type)
 
     def is_safe(self, resource_type: str) -> bool:
@@ -82,15 +82,15 @@ class Session:
     @cached_property
     def people(self) -> "People":
         """Patients and practitioners of the target by identifier, for feeds that name them so."""
-        from pipelines.session.people import People  # the readers of files, which few commands need
+        from pipelines.session.people import People  # imports the readers of files, which few commands need
 
         return People(self.connection.client, self.connection.capabilities.identified)
 
     def words_for(self, resource_type: str) -> dict[str, str]:
-        """Members of a body as the interface has them, each with what the target has in their place."""
+        """Return members of a body as the interface has them, each with its replacement at the target."""
         named = self.snapshot_for(resource_type).words(self.connection.site)
         return {**self.connection.client.profile.words(resource_type), **named}
 
     def snapshot_for(self, resource_type: str) -> Snapshot:
-        """Return the questionnaires that records of a type name; none where the type names none."""
+        """Return the questionnaires that records of a type name; none if the type names none."""
         return self.snapshot if resource_type == "QuestionnaireResponse" else Snapshot()

@@ -1,9 +1,9 @@
-"""Keys that were first sent in another spelling than keys are read in today: such a record keeps its key.
+"""Keys that were first sent in another spelling than today's: such a record keeps its key.
 
-Its identifier at the target was made of it, so that under another it would be a second record. A key is plain, and
-read as ever, if it is ASCII with a digit, without blanks, plus signs, quotes, `.0` or `,0` at its end and `E` between
-digits, and begins with a letter, a digit or `_`. All that rules for keys have come to refuse or to fold is outside of
-that.
+Its identifier at the target was made of that key, so under another key it would be a second record. A plain key is
+spelled as ever. A key is plain if all of these hold: it is ASCII with a digit; it begins with a letter, a digit or
+`_`; it has no blanks, plus signs or quotes, no `E` between digits, and does not end in `.0` or `,0`. Rules for keys
+have only ever refused or changed keys that are not plain.
 """
 
 import json
@@ -19,9 +19,9 @@ from pipelines.ledger.ledger import Ledger
 
 
 def known_spellings(ledger: Ledger, target: str, feed: Feed) -> Mapping[str, str]:
-    """Return, by each spelling that a file may have, the key that the ledger has of the record.
+    """Return the ledger's key of a record by each spelling that a file may have.
 
-    A key in today's spelling that the ledger has too is another record, and stays one.
+    A key in today's spelling that the ledger also has is another record, and stays one.
     """
     of = (target, feed.source, feed.resource)
     found = {before: _forms_today(before) for before in unplain_keys(ledger, *of)}
@@ -37,19 +37,21 @@ def known_spellings(ledger: Ledger, target: str, feed: Feed) -> Mapping[str, str
 
 
 def _forms_today(before: str) -> list[str]:
-    """Return the key as it looks, as it is read without its guard against spreadsheets, and with nothing in quotes."""
+    """Return the forms of a key today: as it looks, without its guard against spreadsheets, and with quoted parts
+    decoded.
+    """
     looks = folded(seen(before))
     forms = [form for form in (looks, key(looks)) if isinstance(form, str) and form]
     return [*forms, *(_QUOTED.sub(partial(_plain, write), form) for form in forms[-1:] for write in (bytes.hex, _uuid))]
 
 
 def read_today(before: str) -> str:
-    """Return a key as it is read today; as it looks, if none of its look is taken."""
+    """Return a key as it is read today; unchanged if none of its forms is accepted."""
     return next(reversed(_forms_today(before)), before)
 
 
 def _plain(write: Callable[[bytes], str], quoted: re.Match[str]) -> str:
-    """Return what is in quotes without them. write: how bytes are written that are no text."""
+    """Return the content of a quoted part. write: writes bytes that are no text."""
     if quoted[1]:
         return quoted[1]
     try:
@@ -67,7 +69,7 @@ def _uuid(found: bytes) -> str:
 
 
 _QUOTED = re.compile("\"(?:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})|b'[^'\"]*')\"")
-"""As Parquet's UUIDs and bytes were read, also where the feed puts something before or behind them."""
+"""Matches UUIDs and bytes of Parquet as earlier versions read them, also if the feed adds something before or after."""
 NOT_PLAIN = {
     "sqlite": "({key} GLOB '[^0-9A-Za-z_]*' OR {key} NOT GLOB '*[0-9]*' OR {key} GLOB '*[ +\"]*' OR {key} GLOB '*[.,]0'"
     " OR {key} GLOB '[0-9][.,]*E[0-9]*'"

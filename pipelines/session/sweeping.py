@@ -1,4 +1,4 @@
-"""Read what the published tables are made of from a session's target: reports, results, responses, charges, words."""
+"""Read the contents of the published tables from a session's target: reports, results, responses, charges, words."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,12 +20,12 @@ IN_BULK = {RESULT, QUESTIONNAIRE, RESPONSE, *WRITTEN}
 
 
 def sweep_target(session: Session, is_asked_for: bool = False, with_views: bool = True) -> Sweep:
-    """Sweep the diagnostic reports, and read what else the tables are made of.
+    """Sweep the diagnostic reports, and read the other parts of the tables.
 
-    What else cannot be read holds nothing up: the tables have it as last read, and say so. Raises `TargetUnusable`.
+    If another part cannot be read, its tables keep what was last read, and say so. Raises `TargetUnusable`.
 
-    is_asked_for: True if what others write is read whole even where that was done within a day. with_views: False if
-    tasks and payments are not read, which may be millions: the views of them stay as they were last read.
+    is_asked_for: True to read whole types that others write, even if that was done within a day. with_views: False to
+    skip tasks and payments, which may be millions: their views then keep what was last read.
     """
     with reports_swept(session) as (swept, included):
         beside(session, RESULTS, lambda: _results(session, included))
@@ -36,9 +36,9 @@ def sweep_target(session: Session, is_asked_for: bool = False, with_views: bool 
 
 @contextmanager
 def reports_swept(session: Session) -> Iterator[tuple[Sweep, Path | None]]:
-    """Sweep the reports; yield the sweep, and the file of the results that came with them, if the target includes them.
+    """Sweep the reports; yield the sweep, and the file of the included results if the target includes them.
 
-    The file is gone at the end. Raises `TargetUnusable`.
+    The file is removed at the end. Raises `TargetUnusable`.
     """
     client, home, target = session.connection.client, session.home, session.target
     able = session.connection.capabilities
@@ -56,8 +56,8 @@ def reports_swept(session: Session) -> Iterator[tuple[Sweep, Path | None]]:
 def sweep_for_bulk(session: Session) -> tuple[Sweep, list[str]]:
     """Read all resources that are published in bulk; return the sweep of the reports, and the types that were read.
 
-    Types that the target does not search are left out. Raises `TargetUnusable` if another cannot be read: a
-    publication with what was read of it before would pass it off as present.
+    Types that the target does not search are left out. Raises `TargetUnusable` if another type cannot be read: a
+    publication of its earlier resources would present them as current.
     """
     client, home, target = session.connection.client, session.home, session.target
     found = sorted(session.connection.capabilities.searched & IN_BULK)

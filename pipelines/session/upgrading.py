@@ -1,7 +1,7 @@
-"""Take the records of versions before the journal into the ledger: `outcomes.ndjson` in the folders of runs.
+"""Take records of versions before the journal into the ledger, from `outcomes.ndjson` in the folders of runs.
 
-Before a journal begins, the outcomes that the ledger lacks are taken into its tables: it may be lost, or an older copy.
-Nothing reads these files afterwards.
+It is done before a journal begins, since the ledger may be lost, or an older copy. After that, nothing reads these
+files.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ STREAM = ("target", "source", "resource_type")
 
 
 class Outcome(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """The outcome of a row, as its line has it, and `at`, the time of that, which an earlier line has.
+    """The outcome of a row in the form of its line. at: its time, which an earlier line has.
 
     content: the beginning of the row's content hash. asked_at: when a row in doubt was first sent, as UTC text.
     """
@@ -45,7 +45,7 @@ class Outcome(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 def take_outcomes(batches: Path, connection: Connection) -> None:
-    """Take the outcomes that lie in the batches' folders, and that the ledger lacks, into its records."""
+    """Take the outcomes in the batches' folders that the ledger lacks into its records."""
     found = ((manifest_in(path.parent), path) for path in matching(batches, f"*-*/run-*/{NAME}"))
     runs = [(manifest, path) for manifest, path in found if manifest]
     for manifest, path in sorted(runs, key=lambda run: str(run[0]["started_at"])):
@@ -55,7 +55,7 @@ def take_outcomes(batches: Path, connection: Connection) -> None:
 
 
 def _outcomes(path: Path) -> Iterator[Outcome]:
-    """Yield the outcomes of a run, the oldest first. A line that is no outcome, or was cut off, is passed over."""
+    """Yield the outcomes of a run, oldest first. Skip a line that is no outcome, or was cut off."""
     at = ""
     with path.open("rb") as file:
         for line in file:
@@ -71,8 +71,8 @@ def _outcomes(path: Path) -> Iterator[Outcome]:
 
 
 def _rows(accepted: Path) -> dict[str, dict[str, Any]]:
-    """By key, what a run accepted: hash, patient, time and cents. Nothing where the file is purged or damaged."""
-    # Most homes have no such runs, and opening their ledger needs neither.
+    """Return hash, patient, time and cents of a run's accepted rows, by key; none if the file is purged or damaged."""
+    # Most homes have no such runs, so that opening their ledger needs neither import.
     import duckdb
 
     from pipelines.home.spill import is_whole
@@ -131,7 +131,7 @@ def _take(
 
 
 def _is_newer(outcome: Outcome, known: Any) -> bool:
-    """True if an outcome came after what the ledger knows of the record."""
+    """True if an outcome is newer than the ledger's state of the record."""
     if outcome.generation != known.generation:
         return bool(outcome.generation > known.generation)
     unsure = known.state in states.UNDECIDED and outcome.state in TELLS
@@ -140,7 +140,7 @@ def _is_newer(outcome: Outcome, known: Any) -> bool:
 
 
 def _about(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of a batch that the ledger does not know, as far as the manifest of a run has them."""
+    """Return the columns of an unknown batch, as far as the manifest of a run has them."""
     about = {"feed": "feed", "source": "source", "resource_type": "resource", "received_at": "started_at"}
     about |= {"file_name": "file", "file_sha256": "file_sha256"}
     found = {column: manifest.get(name) for column, name in about.items()}
@@ -150,7 +150,7 @@ def _about(manifest: dict[str, Any]) -> dict[str, Any]:
 def _number(
     connection: Connection, table: Table, names: dict[str, str], about: Mapping[str, Any] = MappingProxyType({})
 ) -> int:
-    """Return the number by which records know a stream, batch or feed; one that is not there is inserted first."""
+    """Return the number of a stream, batch or feed in records; insert it first if it is missing."""
     [number] = table.primary_key.columns
     this = select(number).where(*(table.c[name] == said for name, said in names.items()))
     found = connection.execute(this).scalar()

@@ -1,4 +1,4 @@
-"""Files to be imported: those of folders, those that a run left without an end, and those of batches by name."""
+"""Files to import: those in folders, those that a run left without an end, and those of batches by name."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from pipelines.session.session import Session
 
 @dataclass(frozen=True)
 class Waiting:
-    """A file to be imported; `received` when it is in its batch already, from a run that did not end."""
+    """A file to import. received: set if the file is in its batch already, from a run that did not end."""
 
     path: Path
     feed: Feed
@@ -36,7 +36,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Left:
-    """A file or folder among those to import that is left where it is, and why."""
+    """A file or folder among those to import that is left where it is, with the reason."""
 
     path: Path
     why: str
@@ -46,7 +46,7 @@ class Left:
 def find_files(
     paths: Sequence[Path], catalog: Catalog, ledger: Ledger | None = None, inbox: Inbox | None = None
 ) -> tuple[list[Waiting], list[Left]]:
-    """The files to import, feed by feed in the order of their names, and what is left where it is.
+    """Return the files to import, feed by feed in the order of their names, and those left where they are.
 
     With a ledger, files that answer its rejects go to their feed whatever their name. With an inbox, links in it that
     it refuses are left.
@@ -74,7 +74,9 @@ def find_files(
 
 
 def _no_export(path: Path, inbox: Inbox | None) -> Left | None:
-    """Return why an entry is left: it is no file, a link that is not taken, or a file that says nothing by itself."""
+    """Return why an entry is left: it is no file, a refused link, or control totals without their file. None if it is
+    an export.
+    """
     if is_folder(path):
         return Left(path, "a folder, whose files are not looked at; to import them name it", is_file=False)
     if is_link(path) and not exists(path):
@@ -82,22 +84,23 @@ def _no_export(path: Path, inbox: Inbox | None) -> Left | None:
     if inbox and inbox.refuses(path):
         return Left(path, LEADS_OUT)
     if exists(path) and not is_file(path):
-        return Left(path, "not a regular file")  # a pipe, a socket, a device: nothing that can be read to its end
+        return Left(path, "not a regular file")  # a pipe, a socket or a device cannot be read to its end
     if is_control(path.name) and not exists(path.with_name(path.name.removesuffix(CONTROL))):
         return Left(path, "control totals, and the file that they are of is not here")
     return None
 
 
 def unfinished(session: Session) -> list[Waiting]:
-    """Batches that a killed or stopped run left without an end at this target, oldest first."""
+    """Return batches that a killed or stopped run left without an end at this target, oldest first."""
     named = ((received, session.catalog.named(name)) for received, name in _without_end(session))
     return [Waiting(received.path_in_batch, feed, received) for received, feed in named if feed]
 
 
 @dataclass(frozen=True)
 class Named:
-    """The files named to be imported. here: what is there. going_on: batches without an end that have taken
-    others from the inbox. missing: the rest."""
+    """The files named for an import. here: existing files. going_on: batches without an end whose files were taken
+    from the inbox. missing: all others.
+    """
 
     here: list[Path]
     going_on: list[Waiting]
@@ -105,7 +108,7 @@ class Named:
 
 
 def named_of(paths: Sequence[Path], left: Sequence[Waiting]) -> Named:
-    """Tell apart what is named. A path that is not there is of the inbox. left: the batches without an end."""
+    """Sort the named paths. A missing path may be a file taken from the inbox. left: the batches without an end."""
     gone = {path: shown(path.name) for path in paths if not (exists(path) or is_link(path))}
     going_on = [each for each in left if each.name in gone.values()]
     names = {each.name for each in going_on}
@@ -114,7 +117,7 @@ def named_of(paths: Sequence[Path], left: Sequence[Waiting]) -> Named:
 
 
 def without_feed(session: Session) -> dict[str, str]:
-    """Batches without an end that no feed file describes any more, each with what to do."""
+    """Return batches without an end that no feed file describes any more, each with advice."""
     return {
         received.batch_id: f"no feed file describes {name} any more: put it back among the feed files"
         for received, name in _without_end(session)
@@ -123,7 +126,7 @@ def without_feed(session: Session) -> dict[str, str]:
 
 
 def _without_end(session: Session) -> list[tuple[Received, str]]:
-    """Files of batches without an end at this target, oldest first, and the names of their feeds."""
+    """Return files of batches without an end at this target, oldest first, with the names of their feeds."""
     found = []
     left = without_end(session.ledger, session.target, session.batches.names(), session.catalog)
     for name, row in left.items():
@@ -133,14 +136,14 @@ def _without_end(session: Session) -> list[tuple[Received, str]]:
 
 
 def received_batches(session: Session, names: Sequence[str]) -> list[Waiting]:
-    """Batches of this target whose source is here, in the order named."""
+    """Return batches of this target whose source is here, in the order named."""
     session.batches.bring(names, *SOURCE)
     found = (waiting_in(session, session.batches.path / name) for name in names)
     return [each for each in found if each]
 
 
 def waiting_in(session: Session, folder: Path) -> Waiting | None:
-    """The file in a batch's folder, with its feed; None if it is purged, or no feed describes it any more."""
+    """Return the file in a batch's folder, with its feed; None if it is purged, or no feed describes it any more."""
     row, received = session.ledger.batch(session.target, folder.name), received_before(folder)
     feed = session.catalog.named(row["feed"] if row else folder.name.rpartition("-")[0])
     return Waiting(received.path_in_batch, feed, received) if feed and received else None
