@@ -14,7 +14,7 @@ from fhir_service.interface.vocabulary import EVERYTHING, Lookup, Needs, Problem
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A body that was checked: its model when the shape is right, and what is wrong, the first problem first."""
+    """The result of a check: the model, if the shape is right, and the problems in order."""
 
     model: Any | None
     problems: list[Problem]
@@ -44,7 +44,7 @@ def check(
 def parse(
     resource: Resource, body: Any, site: Site, additions: bool, model: type[BaseModel] | None = None
 ) -> BaseModel:
-    """Return the model of a body whose shape is right. Raises the first bad request."""
+    """Return the model of a body. Raises the 400 of the first problem of its shape."""
     if not additions and isinstance(body, dict) and "identifier" in body:
         raise Problem("EXTRA-04", INVALID, f"{resource.name}.identifier", "the element is not known here").error()
     parsed, problems = shape(model or resource.model, body, resource.name, most=1)

@@ -22,7 +22,7 @@ _ID = re.compile(rf"{ID_PATTERN}\Z")
 
 
 def is_id(text: str) -> bool:
-    """True if a resource can have this id. No other text is looked for: PostgreSQL takes no NUL."""
+    """True if a resource can have this id. Other texts are never looked up: PostgreSQL refuses NUL."""
     return _ID.match(text) is not None
 
 
@@ -31,7 +31,7 @@ _CONTENT_TYPE = re.compile(r"[ -~\xa0-\xff]+\Z")
 
 
 def is_content_type(text: str) -> bool:
-    """True if an answer can name this as the type of its content."""
+    """True if the header of an answer can have this content type."""
     return _CONTENT_TYPE.match(text) is not None
 
 
@@ -114,7 +114,7 @@ class Identifier(Element):
 
 
 class Unused(Element):
-    """An object that must be there and says nothing: members of a reference are taken and ignored."""
+    """An object that is required and means nothing: the members of a reference are accepted and ignored."""
 
     reference: str | None = None
     type: str | None = None
@@ -129,7 +129,7 @@ class Meta(BaseModel):
 
 
 def id_of(reference: str) -> str:
-    """`p1` of `Patient/p1`."""
+    """Return the id of a reference: `p1` of `Patient/p1`."""
     return reference.partition("/")[2]
 
 

@@ -1,4 +1,4 @@
-"""The JSON of bodies: numbers digit for digit, no repeated key, no deep nesting."""
+"""Read and write the JSON of bodies: keep every digit of a number, refuse repeated keys and deep nesting."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import orjson
 
 
 class Malformed(ValueError):
-    """A body that is no JSON as the interface takes it. The message names the fault, never a value."""
+    """A text that is not JSON as the interface accepts it. The message names the fault, never a value."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def _refuse_constant(_: str) -> NoReturn:
 
 
 def is_readable(number: Decimal) -> bool:
-    """True for a number that a double can be, which is what other programs read it as."""
+    """True if a number is within the range of a double, as which other programs read it."""
     return abs(number.adjusted()) <= LARGEST_EXPONENT
 
 
@@ -39,7 +39,7 @@ NOT_READABLE = "the number is larger or smaller than other programs can read"
 
 LARGEST_EXPONENT = 307
 _LONG_NUMBER = re.compile(r"(?:\A|[\s:,\[])-?\d(?:[\d.]{300}|[\d.]*[eE][+-]?\d{3})")
-"""Places of numbers that may exceed a double. Ids with an `e` between digits come after other characters."""
+"""Matches numbers that may exceed a double. Ids with an `e` between digits follow other characters."""
 _NUMBERS: dict[str, Any] = {"parse_float": Decimal, "parse_int": Decimal, "parse_constant": _refuse_constant}
 _BOUNDED = _NUMBERS | {"parse_float": _bounded, "parse_int": _bounded}
 _QUICK = json.JSONDecoder(**_NUMBERS)
@@ -47,16 +47,19 @@ _CAREFUL = json.JSONDecoder(**_NUMBERS, object_pairs_hook=_object)
 _SUSPICIOUS = json.JSONDecoder(**_BOUNDED, object_pairs_hook=_object)
 
 DEEPEST = 100
-"""Levels of nesting in a body: far more than any form has, far fewer than what walks over bodies can bear."""
+"""The most levels of nesting in a body: far more than any form has, and few enough for recursive functions."""
 
 
 def parse_json(raw: bytes | str) -> Any:
-    """The value of a JSON text, every number a Decimal. Refuses duplicate keys, NaN, deep nesting and bad UTF-8."""
+    """Return the value of a JSON text, with every number a Decimal.
+
+    Raises Malformed, also for a repeated key, NaN, deep nesting and bad UTF-8.
+    """
     return _parsed(raw, None)
 
 
 def object_in(raw: bytes | str) -> dict[str, Any] | None:
-    """Return the object that a JSON text is; None of any other text."""
+    """Return the JSON object of a text; None if the text is not one."""
     try:
         found = parse_json(raw)
     except (Malformed, ArithmeticError):
@@ -65,7 +68,7 @@ def object_in(raw: bytes | str) -> dict[str, Any] | None:
 
 
 def parse_bounded(raw: bytes | str) -> Any:
-    """Parse a text whose numbers are stored as they are. Refuses those that exceed a double, too."""
+    """Parse a text whose numbers are stored as they are. Raises Malformed for a number that exceeds a double, too."""
     return _parsed(raw, _LONG_NUMBER)
 
 
@@ -89,15 +92,15 @@ def _parsed(raw: bytes | str, long_number: re.Pattern[str] | None) -> Any:
 
 
 _WRITTEN_LEVELS = 254
-"""Levels that orjson writes, and not one more."""
+"""The most levels that orjson writes."""
 
 
 def _quickly(text: str) -> Any | None:
-    """The value of a text that surely repeats no key and is not too deep; None where a careful look is needed.
+    """Return the value of a text without repeated keys and deep nesting; None if that takes a careful look.
 
-    The value is written again, with as many levels around it as leave it those that it may have. A repeated key would
-    miss its quotation marks then, of which there are as many as in the text, unless one was escaped by its number.
-    Numbers are written as booleans, so that none needs a mark.
+    The trick is to write the value again and to count quotation marks: after a repeated key, marks are missing. (A mark
+    that is escaped as `\\u0022` would spoil the count.) Lists around the value make orjson fail if it is too deep.
+    Numbers are written as booleans, which have no marks.
     """
     try:
         value = _QUICK.decode(text)
@@ -125,7 +128,7 @@ def _too_deep(value: Any) -> bool:
 
 
 def plain_number(number: Decimal) -> str:
-    """A decimal as JSON writes it, digit for digit."""
+    """Return a decimal as JSON, with all its digits."""
     return str(number)
 
 
@@ -136,5 +139,5 @@ def _raw_decimal(value: object) -> orjson.Fragment:
 
 
 def dump_json(value: Any, pretty: bool = False) -> bytes:
-    """JSON text of a body, decimals digit for digit. pretty: in lines, for people."""
+    """Return the JSON text of a body, with all digits of decimals. pretty: with line breaks, for people."""
     return orjson.dumps(value, default=_raw_decimal, option=orjson.OPT_INDENT_2 if pretty else None)

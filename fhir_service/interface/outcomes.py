@@ -54,7 +54,7 @@ class FhirError(Exception):
 
 
 def unknown_resource(resource_type: str, resource_id: str) -> FhirError:
-    """The 404 of a read or update: it names type and id, letter for letter."""
+    """Return the 404 of a read or update. It names type and id exactly as sent."""
     return FhirError(NOT_FOUND, text=f"Unknown {resource_type} resource '{resource_id}'")
 
 
@@ -75,10 +75,10 @@ def issue(
 
 
 def operation_outcome(*issues: dict[str, Any]) -> dict[str, Any]:
-    """An OperationOutcome with these issues."""
+    """Return an OperationOutcome with these issues."""
     return {"resourceType": "OperationOutcome", "issue": list(issues)}
 
 
 def outcome_of(error: FhirError) -> dict[str, Any]:
-    """The body that answers an error: one issue, the first problem (decision H7)."""
+    """Return the body that answers an error: one issue, for the first problem (decision H7)."""
     return operation_outcome(issue(error.outcome.code, error.text, error.diagnostics, error.expression))

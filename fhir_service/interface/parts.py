@@ -1,6 +1,6 @@
-"""The well-formed parts of a body whose shape is wrong, so that rules can be asked of them too.
+"""Apply rules to the well-formed parts of a body whose shape is wrong.
 
-What is wrong, or lacks, is no attribute of the element. A rule that needs it ends there and says no more.
+A wrong or missing element is no attribute of its parent. A rule that needs it ends there and finds nothing more.
 """
 
 import types
@@ -16,13 +16,13 @@ from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Lookup, Problem, Resource, Rule, World
 
 Kept = dict[str, list[int]]
-"""By FHIRPath of each list that lost members: the places of the members that are left."""
+"""For each list that lost members, by its FHIRPath: the former positions of the members that are left."""
 
 _WRONG = object()
 
 
 def part_problems(resource: Resource, body: Any, site: Site, lookup: Lookup) -> Iterator[Problem]:
-    """Yield what the rules find in the parts of a body that are well-formed."""
+    """Yield the problems that the rules find in the well-formed parts of a body."""
     kept: Kept = {}
     parsed = _element(resource.model, body, resource.name, kept)
     if parsed is _WRONG:
@@ -70,7 +70,7 @@ def _part(hint: Any, value: Any, path: str, kept: Kept) -> Any:
 
 
 def _list(kind: Any, value: list[Any], path: str, kept: Kept) -> Any:
-    """Return the members that are well-formed throughout, if there are any."""
+    """Return the members without any fault, if there are some."""
     found: dict[int, Any] = {}
     for at, one in enumerate(value):
         with suppress(ValidationError):
@@ -91,7 +91,7 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
 
 
 def _bare(hint: Any) -> Any:
-    """Return a type without what annotates it and without None."""
+    """Return a type without annotations and without None."""
     if get_origin(hint) is Annotated:
         return _bare(get_args(hint)[0])
     if get_origin(hint) in (Union, types.UnionType):
@@ -101,7 +101,7 @@ def _bare(hint: Any) -> Any:
 
 
 def _placed(expression: str, kept: Kept) -> str:
-    """Return a FHIRPath with the numbers that members had in the body as it was sent."""
+    """Return a FHIRPath with the positions that members had in the body as sent."""
     for path, places in kept.items():
         head, bracket, tail = expression.partition("[")
         if head == path and bracket:

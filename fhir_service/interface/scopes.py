@@ -16,12 +16,12 @@ _WORDS = {"read": "rs", "write": "cu", "*": "cruds"}
 
 
 class ScopeError(ValueError):
-    """Text that is no list of scopes; the message says what a scope looks like."""
+    """A text that is not a list of scopes. The message shows what a scope looks like."""
 
 
 @lru_cache(maxsize=1024)
 def grants(scope: str) -> Mapping[str, frozenset[str]]:
-    """Letters out of `cruds` by resource type (or `*`) of a list of scopes. Raises ScopeError."""
+    """Return the letters of `cruds` that a list of scopes grants, by resource type or `*`. Raises ScopeError."""
     found: dict[str, frozenset[str]] = {}
     for one in scope.split(" ") if scope else ():
         match = _SCOPE.fullmatch(one)
@@ -34,13 +34,13 @@ def grants(scope: str) -> Mapping[str, frozenset[str]]:
 
 @lru_cache(maxsize=1024)
 def reach(scope: str, resource_type: str) -> frozenset[str]:
-    """The letters that a list of scopes grants on a type; `*` as a type asks for what holds on every type."""
+    """Return the letters that a list of scopes grants on a type. The type `*` means: on every type."""
     granted = grants(scope)
     return granted.get("*", frozenset()) | granted.get(resource_type, frozenset())
 
 
 def within(asked: str, held: str) -> bool:
-    """True if all that `asked` grants is granted by `held`. Raises ScopeError."""
+    """True if `held` grants all that `asked` grants. Raises ScopeError."""
     return all(letters <= reach(held, kind) for kind, letters in grants(asked).items())
 
 
@@ -48,12 +48,12 @@ _LETTERS = {"POST": "c", "PUT": "u", "PATCH": "u", "DELETE": "d"}
 
 
 def letter_of(method: str, reading: str) -> str | None:
-    """Return the letter of `cruds` that a method needs, `reading` for GET; None for a method that does nothing."""
+    """Return the letter of `cruds` that a method needs, `reading` for GET; None if it needs none."""
     return reading if method == "GET" else _LETTERS.get(method)
 
 
 def unauthenticated() -> FhirError:
-    """The refusal of a request without a token that holds."""
+    """Return the 401 of a request without a valid token."""
     return FhirError(AUTHENTICATION, headers={"www-authenticate": "Bearer"})
 
 
@@ -74,6 +74,6 @@ class Caller:
         return any(letters & {"c", "u"} for letters in grants(self.scope).values())
 
     def require(self, resource_type: str, letter: str) -> None:
-        """Raises FhirError(FORBIDDEN) unless `may`."""
+        """Raise FhirError(FORBIDDEN) unless `may` is true."""
         if not self.may(resource_type, letter):
             raise FhirError(FORBIDDEN)

@@ -1,4 +1,4 @@
-"""The shape of a body: all structural problems, each with the FHIRPath of its element, and none with a value."""
+"""Check the shape of a body. Each structural problem names the FHIRPath of its element, and never a value."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from fhir_service.interface.vocabulary import Problem
 def shape(
     model: type[BaseModel], body: Any, name: str, most: int | None = None
 ) -> tuple[BaseModel | None, list[Problem]]:
-    """The model of a body, or its structural problems, each with its FHIRPath: all, or the first few."""
+    """Return the model of a body, or its structural problems: all of them, or the first few."""
     try:
         parsed = model.model_validate(body)
     except ValidationError as error:
@@ -132,5 +132,5 @@ _NAME = re.compile(r"[A-Za-z_$][\w\-]{0,63}\Z", re.ASCII)
 
 
 def printable(name: str) -> str:
-    """An element's name as it may appear in an outcome: what looks like no name is not repeated."""
+    """Return an element's name for an outcome. A text that does not look like a name is not repeated."""
     return name if _NAME.match(name) else "?"

@@ -61,7 +61,7 @@ class Site:
         return dict(zip(self.systems, STORED_SYSTEMS, strict=True))
 
     def url(self, resource_type: str, resource_id: str) -> str:
-        """The absolute address of a resource."""
+        """Return the absolute address of a resource."""
         return f"{self.base_url}/{resource_type}/{resource_id}"
 
     def fill(self, stored: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Dates and instants: as bodies have them, as they are stored, and the spans that they cover."""
+"""Dates and instants: parse them, store them, and compute the time that they cover."""
 
 import re
 from datetime import UTC, date, datetime, timedelta
@@ -26,7 +26,7 @@ def parse_instant(text: str) -> datetime:
 
 
 def parse_date(text: str) -> date:
-    """A calendar date. Raises ValueError."""
+    """Parse a calendar date. Raises ValueError."""
     if not _DATE.match(text):
         raise ValueError("not a date")
     return date.fromisoformat(text)
@@ -34,13 +34,13 @@ def parse_date(text: str) -> date:
 
 @lru_cache(maxsize=64)
 def instant_text(instant: datetime) -> str:
-    """An instant as responses show it: UTC with `+00:00`."""
+    """Return an instant as responses show it: in UTC, with `+00:00`."""
     return instant.astimezone(UTC).isoformat()
 
 
 @lru_cache(maxsize=4096)
 def normal_time(text: str) -> str:
-    """A date as it is; a datetime as the same instant in UTC. Raises ValueError for anything else."""
+    """Return a date unchanged, and a datetime as the same instant in UTC. Raises ValueError for any other text."""
     if len(text) == 10:
         parse_date(text)
         return text
@@ -55,7 +55,7 @@ _DAY, _MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
 
 @lru_cache(maxsize=4096)
 def period_of(text: str) -> tuple[datetime, datetime]:
-    """The half-open span [start, end) that a stored date or datetime covers: a day, or one microsecond."""
+    """Return the time [start, end) that a stored date or datetime covers: a day, or one microsecond."""
     if len(text) < 10:
         return _calendar_period(text)
     start = datetime.fromisoformat(text)
@@ -66,7 +66,7 @@ def period_of(text: str) -> tuple[datetime, datetime]:
 
 
 def _calendar_period(text: str) -> tuple[datetime, datetime]:
-    """The span of a year, a month or a day, in UTC."""
+    """Return the time [start, end) of a year, a month or a day, in UTC."""
     parts = [int(part) for part in text.split("-")]
     year, month, day = (*parts, 1, 1)[:3]
     start = datetime(year, month, day, tzinfo=UTC)

@@ -26,7 +26,7 @@ Interaction = Literal["create", "read", "update", "search"]
 
 
 class Lookup(Protocol):
-    """The records that a rule may ask for. The writer answers from a prefetched view, the pipelines over HTTP."""
+    """The records that a rule may ask for. The writer has fetched them before; the pipelines ask over HTTP."""
 
     def questionnaire(self, questionnaire_id: str) -> Any | None:
         """The Questionnaire model with this id, active or retired; None when there is none."""
@@ -57,17 +57,17 @@ class State(Lookup, Protocol):
         """The note to which a stored Encounter belongs."""
 
     def note(self, note_id: str) -> Note | None:
-        """A note by its identifier."""
+        """Return the note with this identifier."""
 
     def balance(self, patient_id: str) -> int:
-        """Charges less payments, in cents."""
+        """Return charges less payments, in cents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong with a body.
 
-    `rule` is a requirement's id, `given` tells whether the interface or a decision of ours rests behind it.
+    rule: the id of a requirement. given: True if the interface says it, False if we decided it.
     """
 
     rule: str
@@ -78,17 +78,17 @@ class Problem:
     given: bool = True
 
     def error(self) -> FhirError:
-        """This problem as the outcome of a request."""
+        """Return the error that refuses a request for this problem."""
         return FhirError(self.outcome, self.text, self.expression, self.message)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of the interface: what must be true, as a function that yields what is not.
+    """A rule of the interface. `function` yields each thing that breaks it.
 
-    named: gives the records that the rule asks for, each as `(expression, Type/id)`, if it is about their existence
-    alone. holds: tells whether `function` finds nothing, if the rule is a condition. of: an optional element of the
-    body, without which `function` finds nothing.
+    named: for a rule about the existence of records, returns each record as `(expression, Type/id)`. holds: for a
+    condition, returns True if `function` yields nothing. of: an optional element of the body; without it `function`
+    yields nothing.
     """
 
     id: str
@@ -102,7 +102,7 @@ class Rule:
 
     @property
     def sentence(self) -> str:
-        """The statement that is true when all is well: the function's docstring."""
+        """The statement that is true if the rule is kept: the function's docstring."""
         return " ".join((self.function.__doc__ or "").split())
 
     def problems(self, body: Any, world: Any) -> Iterator[Problem]:
@@ -110,21 +110,21 @@ class Rule:
             yield self.problem(*found)
 
     def problem(self, expression: str, text: str, message: str | None = None) -> Problem:
-        """Return a rule's yield as a problem."""
+        """Return a problem from what `function` has yielded."""
         return Problem(self.id, self.outcome, expression, text, message, self.given)
 
 
 def rule(
     id: str, outcome: Outcome, needs: Needs = "payload", given: bool = True, of: str = ""
 ) -> Callable[[Callable[[Any, Any], Found]], Rule]:
-    """Make a rule of a generator over `(body, site)`, or `(body, world)` when it needs more than the body."""
+    """Make a rule of a generator that takes `(body, site)`, or `(body, world)` if it needs more than the body."""
     return lambda function: Rule(id, outcome, needs, given, function, of=of)
 
 
 def condition(
     id: str, outcome: Outcome, expression: str, text: str, needs: Needs = "payload", given: bool = True
 ) -> Callable[[Callable[[Any, Any], bool]], Rule]:
-    """Make a rule of a function over the same that tells whether all is well, and of what is wrong if not."""
+    """Make a rule of a function that returns True if all is well, and of the text for when it is not."""
 
     def made(holds: Callable[[Any, Any], bool]) -> Rule:
         def breaches(body: Any, seen: Any) -> Found:
@@ -142,7 +142,7 @@ ParamKind = Literal["id", "token", "codes", "reference", "date", "contains", "st
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A search parameter. `values` draws what is indexed from a stored resource.
+    """A search parameter. `values` takes the values to index from a stored resource.
 
     kind: `id`; `token` (one code without a system, from `allowed`); `codes` (any number of codings); `reference` (an id
     of `target`); `date`; `contains`, `starts`, `exact` (strings); `uri` (the id within an address of `target`).
@@ -164,7 +164,7 @@ class Param:
 
 
 class Moment(NamedTuple):
-    """The circumstances in which resources are made: the time, and the records that they meet."""
+    """The circumstances in which a resource is made: the time, and the records that exist."""
 
     now: datetime
     state: State
@@ -181,16 +181,16 @@ class World(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """Rules that need the same: whether none of them finds anything."""
+    """Rules with the same needs. hold: returns True if a body keeps all of them."""
 
     needs: Needs
     hold: Callable[[Any, Any], bool]
 
 
 def conjunction(rules: Sequence[Rule]) -> Callable[[Any, Any], bool]:
-    """Return one function that tells whether no rule finds anything. It asks them in turn, conditions first.
+    """Return a function that returns True if a body keeps all rules. It asks conditions first, then the others.
 
-    Python calls each of them faster from a place of its own.
+    It is made as source with a call for each rule: Python's specialised calls are faster than a loop.
     """
     ordered = sorted(rules, key=lambda rule: rule.holds is None)
     named = {f"asked{number}": rule.holds or rule.function for number, rule in enumerate(ordered)}
@@ -200,7 +200,7 @@ def conjunction(rules: Sequence[Rule]) -> Callable[[Any, Any], bool]:
 
 
 def _term(rule: Rule, asked: str) -> str:
-    """Return the expression that a rule finds nothing."""
+    """Return the expression that is true if a rule is kept."""
     if rule.holds:
         return asked
     return f"(body.{rule.of} is None or not [*{asked}])" if rule.of else f"not [*{asked}]"
@@ -218,11 +218,11 @@ def _not_known(*_: Any) -> bool:
 class Resource:
     """One resource of the interface: the product of its declarations and the interactions is the service.
 
-    stored: the form of a new resource as it is stored (defaults filled in, markers for placeholders).
-    merge: the stored resource after an update.
-    order: where a problem of a rule stands, for resources whose items are checked one after another.
-    kept: what the store keeps beside the parameters' columns: name -> type and how it is drawn.
-    settled: whether the rules that need `reference` surely find nothing in a body, so that none of them need be asked.
+    stored: the form of a new resource as it is stored, with defaults, and markers for placeholders.
+    merge: returns the stored resource after an update.
+    order: returns the position of a problem, for resources whose items are checked one after another.
+    kept: further columns of the store, by name: their type, and the function that takes their value.
+    settled: returns True if a body surely keeps all rules that need `reference`, so that none has to be asked.
     addition: True if the interface does not have the resource, so that `interface_only` leaves it out.
     """
 
@@ -254,21 +254,21 @@ class Resource:
 
     @cached_property
     def of_patient(self) -> Param | None:
-        """The parameter that says whose a resource is."""
+        """The search parameter for the patient of a resource; None if it has none."""
         return next((param for param in self.params if param.target == "Patient"), None)
 
     @cached_property
     def looks_through(self) -> bool:
-        """True if a search can ask for what stands in the Questionnaire that a resource answers."""
+        """True if a search parameter looks into the Questionnaire that a resource answers."""
         return any(param.through for param in self.params)
 
     def patient(self, stored: dict[str, Any]) -> str | None:
-        """The id of the patient whose a stored resource is."""
+        """Return the id of a stored resource's patient."""
         found: str | None = self.of_patient.values(stored) if self.of_patient else None
         return found
 
     def named(self, body: Any) -> list[str]:
-        """Return the references that the rules will ask about, as `Type/id`, so that they can be fetched together."""
+        """Return the references that the rules will ask about, as `Type/id`: they are fetched together before."""
         return [target for named in self._naming for _, target in named(body)]
 
     @cached_property
@@ -277,7 +277,7 @@ class Resource:
 
     @cached_property
     def meaning(self) -> "list[Meaning]":
-        """The rules about what a body means, by what they need; without those about existence alone."""
+        """The business rules by their needs, without those that are only about the existence of records."""
         return [
             Meaning(needs, conjunction([rule for rule in rules if not rule.named]))
             for needs, rules in self.ordered_rules[BUSINESS_RULE.code]
@@ -285,7 +285,7 @@ class Resource:
 
     @cached_property
     def ordered_rules(self) -> dict[str, list[tuple[Needs, tuple[Rule, ...]]]]:
-        """The rules by code of outcome, grouped by what they need (payload, reference, state), each in table order."""
+        """The rules by the code of their outcome, then by their needs (payload, reference, state), in table order."""
         return {
             outcome.code: [
                 (needs, rules)

@@ -1,10 +1,10 @@
-"""The stored form of a resource: declared once as the JSON that it becomes, and made in one pass.
+"""The stored form of a resource, declared as the JSON that it becomes, and a function that makes it in one pass.
 
-A form is a dict in the order of the stored elements. Its values are constants, other forms, or say where in a body the
-value stands: `Text`, `Number`, `Reference`, `Each`, `When`, `Value`. An element whose value is absent is left out.
+A form is a dict in the order of the stored elements. A value is a constant, another form, or the place of a value in a
+body: `Text`, `Number`, `Reference`, `Each`, `When`, `Value`. An element without a value is left out.
 
-`maker` makes a function of a form, as Python source: it writes the text of a new resource and draws the values of its
-search columns from the body. Making a dict first, writing it and drawing from it takes half as long again.
+`maker` turns a form into a function, by Python source. The function writes the text of a new resource, and takes the
+values of its search columns from the body. Going by way of a dict would take half as long again.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from fhir_service.interface.json_text import dump_json, plain_number
 from fhir_service.interface.times import instant_text, period_of
 
 Source = str | Callable[[Any, Any], Any]
-"""Attributes of a body such as `restriction.period.end`, or a function of body and moment. None is absent."""
+"""Attributes of a body such as `restriction.period.end`, or a function of body and moment. None means absent."""
 Form = Mapping[str, Any]
 
 
@@ -39,7 +39,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reference, shown with its type: of the body, or `Type/id` as a function gives it or a list has it."""
+    """A reference, stored with its type: one of the body, or a text `Type/id` from a function or a list."""
 
     source: Source
 
@@ -65,7 +65,7 @@ class Each:
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A form that is there if an attribute of the body is."""
+    """A form that is present if an attribute of the body is."""
 
     source: str
     form: Form
@@ -73,7 +73,7 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Any JSON, as a function makes it. of: an attribute without which there is none."""
+    """Any JSON that a function returns. of: an attribute; without it there is no value."""
 
     source: Callable[[Any, Any], Any]
     of: str = ""
@@ -81,7 +81,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A text that is given with the body: `id` or `now`, the time of storing."""
+    """A text that comes with the body: `id`, or `now`, the time of storing."""
 
     name: str
 
@@ -90,7 +90,7 @@ ID, NOW = _Given("id"), _Given("now")
 
 
 class Drawn:
-    """Draws what stands at a path of a stored resource: the first, or all if there may be many."""
+    """A function that takes the values at a path of a stored resource: the first, or all if there may be several."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Drawn:
         self._steps = [(name.removesuffix("[]"), name.endswith("[]")) for name in path]
 
     def __call__(self, stored: Mapping[str, Any]) -> Any:
-        """Raises KeyError, TypeError or AttributeError where the resource has another shape."""
+        """Raises KeyError, TypeError or AttributeError if the resource has another shape."""
         level: list[Any] = [stored]
         for name, is_list in self._steps:
             found = []
@@ -138,18 +138,18 @@ class Drawn:
 
 
 Made = tuple[tuple[Any, ...], Sequence[list[tuple[Any, ...]]]]
-"""A new resource: its row, which ends with its text, and the rows of each of its side tables."""
+"""The rows of a new resource: its own, which ends with its text, and those of each side table."""
 
 
 class Column(NamedTuple):
-    """A column. is_date: it is two, the span that the date covers."""
+    """A column. is_date: two columns, for the time that the date covers."""
 
     draw: Drawn
     is_date: bool = False
 
 
 class Side(NamedTuple):
-    """A side table: its rows are the resource's number, a system and a code. exact: the values drawn are codes alone.
+    """A side table with rows of the resource's number, a system and a code. exact: the values are codes alone.
 
     digest: of the code; it is a further column.
     """
@@ -164,7 +164,7 @@ Maker = Callable[[Any, str, int, str, Any], Made]
 
 
 def maker(form: Form, columns: Sequence[Column] = (), sides: Sequence[Side] = ()) -> Maker:
-    """Return the function that makes new resources with these columns (two for a date) and side tables."""
+    """Return a function that makes new resources with these columns (two for a date) and side tables."""
     source = _Source()
     pieces = source.object(form, "body", ())
     drawn = [one for column in columns for one in source.column(column)]
@@ -180,7 +180,7 @@ def maker(form: Form, columns: Sequence[Column] = (), sides: Sequence[Side] = ()
 
 @lru_cache(maxsize=1 << 14)
 def shown(reference: str) -> tuple[str, str]:
-    """A reference `Type/id` as it is stored, and its id. They are kept: most bodies name what others have named."""
+    """Return a reference `Type/id` as it is stored, and its id. Cached: most bodies name what others have named."""
     kind, _, id = reference.partition("/")
     return f'{{"reference":{encode_basestring(reference)},"type":{encode_basestring(kind)}}}', id
 
@@ -199,7 +199,7 @@ _GIVEN = {
 
 
 class _Static(str):
-    """A piece of the text that is always the same. Any other piece is an expression that gives a text."""
+    """A constant piece of the text. Any other piece is an expression for a text."""
 
     __slots__ = ()
 
@@ -208,13 +208,13 @@ Path = tuple[str, ...]
 
 
 def _joined(pieces: Iterable[str]) -> str:
-    """Return the expression of a text that consists of pieces."""
+    """Return the expression for the text that these pieces form."""
     shown = [_literal(piece) if isinstance(piece, _Static) else f"{{{piece}}}" for piece in pieces]
     return f"f'''{''.join(shown)}'''"
 
 
 def _literal(text: str) -> str:
-    """A text as it stands in a formatted string."""
+    """Return a text as it is written in a formatted string."""
     return text.replace("\\", "\\\\").replace("'", "\\'").replace("{", "{{").replace("}", "}}")
 
 

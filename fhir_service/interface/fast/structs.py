@@ -1,7 +1,8 @@
-"""Bodies of plain shape, read and checked in one pass, which takes a tenth of the time that models take.
+"""Read and check plain bodies in one pass, by structs, in a tenth of the time that models take.
 
-Beside a model stands a struct with the same elements, derived from it. It takes less than the model does: of what it
-refuses, the model says whether it is wrong, and how. What it takes, the model takes too, and reads as the same values.
+Each struct is derived from a model and has its elements. The law: a body that a struct accepts is accepted by the
+model, with the same values. A body that a struct refuses may be right all the same: the model decides, and says what is
+wrong.
 """
 
 import re
@@ -21,37 +22,37 @@ _ESCAPED = re.compile(rb"\\(?:[bf]|u00(?:[01289]|7[fF]))")
 _CONTROL = re.compile(rb"\xc2[\x80-\x9f]")
 _MINUS_NOTHING = re.compile(rb"-0(?=[\s,}\]])")
 _LEVELS = 3
-"""Levels that a model may be nested in itself. No form in use has more, and structs cannot count them."""
+"""The most levels of a model within itself. No form in use has more, and structs cannot count levels."""
 
 _WRITER = msgspec.json.Encoder(decimal_format="number")
 
 
 class _Never(msgspec.Struct, tag_field="resourceType", tag="\0"):
-    """No resource: no plain text holds its tag. Of two structs msgspec wants the tag, which one alone may lack."""
+    """A struct that no text matches. msgspec requires the tag in a union of two structs, but not for one alone."""
 
 
 class Reader:
-    """Reads JSON texts of one type: a struct, or what holds structs."""
+    """A reader of JSON texts of one type: a struct, or a type that holds structs."""
 
     def __init__(self, kind: Any) -> None:
         tagged = isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__struct_config__.tag is not None
         self._decoder = msgspec.json.Decoder(kind | _Never if tagged else kind)
 
     def read(self, raw: bytes) -> Any | None:
-        """Return the value of a text that is plain throughout; None where the models are to look."""
+        """Return the value of a plain text; None if the models have to read it."""
         if is_unplain(raw):
             return None
         try:
             value = self._decoder.decode(raw)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
-        # What is repeated, null, or a number in quotation marks would miss marks when it is written again. Nothing
-        # gains any: a text without the tag is refused.
+        # Count quotation marks after writing the value again. Repeated keys, nulls, and numbers in quotation marks lose
+        # some. None are added, as a text without the tag is refused.
         return value if _WRITER.encode(value).count(b'"') == raw.count(b'"') else None
 
 
 def is_unplain(raw: bytes) -> bool:
-    """True if a control character or an escaped quotation mark may be in it, or the number -0: structs read it as 0."""
+    """True if a text may hold a control character, an escaped quotation mark, or -0, which structs read as 0."""
     return bool(
         (b"\\" in raw and _ESCAPED.search(raw))
         or b"\x7f" in raw
@@ -61,12 +62,12 @@ def is_unplain(raw: bytes) -> bool:
 
 
 class _NotPlain(Exception):
-    """A type that structs do not take."""
+    """A type that no struct can have."""
 
 
 @cache
 def struct_of(model: type[BaseModel]) -> type[msgspec.Struct]:
-    """The struct of a model, its tag being the `resourceType` where it has one. Properties of the model are its too."""
+    """Return the struct of a model. Its tag is the `resourceType`, if there is one. It has the model's properties."""
     return _struct(model, ())
 
 
@@ -100,7 +101,7 @@ def _struct(model: type[BaseModel], around: tuple[type[BaseModel], ...]) -> type
 def _fields(
     model: type[BaseModel], hints: dict[str, Any], around: tuple[type[BaseModel], ...]
 ) -> Iterator[tuple[str, Any, Any]]:
-    """The elements as structs have them. What is optional and not plain is left out: who sends it is refused."""
+    """Return the elements of a struct. Optional elements that are not plain are left out, and refused in a body."""
     checked_as_whole = bool(model.__pydantic_decorators__.model_validators)
     for name, info in model.model_fields.items():
         if name == "resourceType" or (checked_as_whole and not info.is_required()):
@@ -125,13 +126,13 @@ def _cached(model: type[BaseModel]) -> list[tuple[str, cached_property[Any]]]:
 
 
 def _own(model: type[BaseModel]) -> dict[str, Any]:
-    """The definitions of a model and its bases, without those that all models have."""
+    """Return the definitions of a model and its bases, without those that all models have."""
     kinds = [kind for kind in reversed(model.__mro__) if issubclass(kind, BaseModel) and kind is not BaseModel]
     return {name: value for kind in kinds for name, value in vars(kind).items()}
 
 
 class _Kept:
-    """A `cached_property` without the lock that it takes before Python 3.12: a body is one thread's."""
+    """A `cached_property` without its lock, which it has before Python 3.12: only one thread uses a body."""
 
     def __init__(self, name: str, function: Callable[[Any], Any]) -> None:
         self._name, self._function = name, function
@@ -145,7 +146,7 @@ class _Kept:
 
 
 def _plain(hint: Any, around: tuple[type[BaseModel], ...]) -> Any:
-    """A type of the models as structs have it: nothing in it is empty. Raises _NotPlain."""
+    """Return the type in structs for a type of the models. Nothing in it may be empty. Raises _NotPlain."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
         patterns = [pattern for note in parts[1:] if (pattern := _pattern(note))]
@@ -165,12 +166,12 @@ def _plain(hint: Any, around: tuple[type[BaseModel], ...]) -> Any:
 
 
 def _pattern(note: Any) -> str | None:
-    """The pattern of an annotation, where the reader does not see to it. Raises _NotPlain for one that says else."""
+    """Return the pattern of an annotation, unless the reader checks it. Raises _NotPlain for other constraints."""
     if isinstance(note, StringConstraints):
         others = (note.strip_whitespace, note.to_upper, note.to_lower, note.max_length)
         if any(others) or (note.min_length or 0) > 1:
             raise _NotPlain
-        # `$` of pydantic is the very end, that of Python is also before a last line feed.
+        # In pydantic `$` is only the end of the text; in Python it also matches before a last line feed.
         return None if note.pattern in (None, NO_CONTROLS) else re.sub(r"\$\Z", r"\\Z", str(note.pattern))
     if isinstance(note, FieldInfo):
         if any(getattr(part, "min_length", 0) > 1 for part in note.metadata):
@@ -187,7 +188,7 @@ Change = Callable[[Any], Any]
 
 
 def _change(hint: Any) -> Change | None:
-    """Return the changes that a model makes to values of a type after it has checked them."""
+    """Return the function by which a model changes values of a type after checking them."""
     if get_origin(hint) in (Union, types.UnionType):
         return next(filter(None, map(_change, get_args(hint))), None)
     found: list[Any] = [note.func for note in get_args(hint) if isinstance(note, AfterValidator)]
@@ -195,7 +196,7 @@ def _change(hint: Any) -> Change | None:
 
 
 def _not_empty(names: list[str], then: Callable[[Any], None] | None) -> Callable[[Any], None]:
-    """Refuse an object of which no element is there: with none that is required, a decoder takes it."""
+    """Refuse an object without elements: a decoder accepts it if no element is required."""
 
     def refuse_nothing(self: Any) -> None:
         if all(getattr(self, name) is None for name in names):

@@ -1,4 +1,4 @@
-"""The rules that hold answers against their questionnaire, in the order in which an item is checked (decision R4)."""
+"""The rules that compare answers with their questionnaire, in the order in which an item is checked (decision R4)."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ Answered = tuple[str, Item, questionnaires.Item]
 
 
 class Coded(NamedTuple):
-    """A coding that answers a choice question, and where it stands."""
+    """A coding that answers a choice question, and its position."""
 
     item_path: str
     position: int
@@ -27,12 +27,11 @@ class Coded(NamedTuple):
 
 
 class Sheet:
-    """A response laid beside its questionnaire: what the rules of one body share.
+    """A response with its questionnaire. The rules of one body share it.
 
-    unknown: where the items of the payload stand whose question the questionnaire does not have. answered: the others,
-    but for those that choose one option, as most do: no rule has anything to say of them. by_kind: the same by the kind
-    of question; those of groups and displays under None. doubtful: the codings that are not one of their question's
-    options, but none or several.
+    unknown: the FHIRPaths of items whose question the questionnaire does not have. answered: all other items, except
+    those that simply choose one option: no rule can object to them. by_kind: `answered` by the kind of question, with
+    groups and displays under None. doubtful: the codings that match no option of their question, or several.
     """
 
     def __init__(self, response: QuestionnaireResponse, world: World) -> None:
@@ -63,12 +62,12 @@ class Sheet:
         ]
 
     def of_kinds(self, kinds: tuple[str, ...]) -> list[Answered]:
-        """Those of some kinds of question."""
+        """Return the answered items of some kinds of question."""
         found = [self.by_kind[kind] for kind in kinds if kind in self.by_kind]
         return found[0] if len(found) == 1 else [one for each in found for one in each]
 
     def coded(self, kinds: tuple[str, ...]) -> Iterator[Coded]:
-        """The codings that answer choice questions of some kinds."""
+        """Yield the codings that answer choice questions of some kinds."""
         for at, item, question in self.of_kinds(kinds):
             for index, answer in enumerate(item.answer or ()):
                 if answer.valueCoding:
@@ -76,7 +75,7 @@ class Sheet:
 
 
 def chooses_an_option(item: Item, question: questionnaires.Item) -> bool:
-    """True if an item says one thing only: one of the options of a question that takes one."""
+    """True if an item is nothing but one option of a question that takes one answer."""
     if question.kind != "SING" or item.item or item.answer is None or len(item.answer) != 1:
         return False
     coding = item.answer[0].valueCoding
@@ -84,7 +83,7 @@ def chooses_an_option(item: Item, question: questionnaires.Item) -> bool:
 
 
 def sheet_of(response: QuestionnaireResponse, world: World) -> Sheet:
-    """The sheet of a response, made once for the rules of a body."""
+    """Return the sheet of a response. It is made once for all rules of a body."""
     found: Sheet | None = world.memo.get("sheet")
     if found is None:
         found = world.memo["sheet"] = Sheet(response, world)
@@ -92,7 +91,7 @@ def sheet_of(response: QuestionnaireResponse, world: World) -> Sheet:
 
 
 def is_settled(response: QuestionnaireResponse, world: World) -> bool:
-    """True if none of these rules has anything to say: each item chooses an option of a questionnaire in use."""
+    """True if no rule here can find a problem: each item chooses an option, and the questionnaire is not retired."""
     sheet = sheet_of(response, world)
     return sheet.known is not None and sheet.known.status != "retired" and not sheet.unknown and not sheet.answered
 

@@ -1,8 +1,7 @@
-"""Items of responses that many share: imports send the same few choices again and again, each in the same words.
+"""Read items once that many responses share: imports send the same few choices again and again, in the same words.
 
-Such an item is read once, and is then one object in all responses that say it. That it chooses an option is seen once
-for each questionnaire, which remembers it by its identity, with the text as which it is stored. What a person wrote in
-own words is never remembered.
+All responses with such an item then have the same object. A questionnaire checks it once, and remembers it by its
+identity together with its stored text. Items with a person's own words are never remembered.
 """
 
 from typing import Annotated, Any
@@ -15,9 +14,9 @@ from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.resources.response_model import Item, QuestionnaireResponse, is_choice
 
 MOST = 5_000
-"""Items that are remembered, here and by a questionnaire; beyond that it begins anew."""
+"""The most items that are remembered here, and by a questionnaire. When full, the memory is cleared."""
 LONGEST = 500
-"""Bytes of an item that is remembered: a longer one holds words that nobody else says."""
+"""The most bytes of an item that is remembered: longer ones are rarely sent twice."""
 
 Unread = Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1)] | None
 
@@ -34,11 +33,11 @@ ResponseInParts = msgspec.defstruct(
 
 _READER = Reader(SharedItem)
 _read: dict[bytes, tuple[Any, bool]] = {}
-"""Items by their text, each with whether it is a choice."""
+"""Items by their text, each with True if it is a choice."""
 
 
 def read_items(response: Any) -> bool:
-    """Read the items of a response in parts; False where one is not plain, and the models are to look at the whole."""
+    """Read the items of a response. Return False if one is not plain: the models have to read the whole response."""
     items: list[Any] = []
     of_choices = True
     for text in map(bytes, response.item or ()):
@@ -48,7 +47,7 @@ def read_items(response: Any) -> bool:
         items.append(item)
         of_choices = of_choices and is_one
     response.item = items or None
-    # As the property would find.
+    # The value that the property of this name would compute.
     response.__dict__["of_choices"] = of_choices
     return True
 
@@ -72,9 +71,9 @@ def _has_own_words(item: Any) -> bool:
 
 
 def settle(known: Questionnaire, item: Any, stored: dict[str, Any]) -> None:
-    """Remember an item that chooses an option, and how it is stored, where it is shared."""
+    """Remember a shared item that chooses an option, with its stored form."""
     if isinstance(item, SharedItem) and not _has_own_words(item):
         if len(known.settled) >= MOST:
             known.settled.clear()
-        # With the item itself: as long as it is there, no other has its identity.
+        # Keep the item itself, too: while it exists, no other object has its id().
         known.settled[id(item)] = (item, orjson.Fragment(orjson.dumps(stored)))
