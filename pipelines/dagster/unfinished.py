@@ -117,11 +117,9 @@ def begins_ledger(home: Path, environ: Mapping[str, str]) -> bool:
 
 
 def _left(ledger: Ledger, row: Mapping[str, Any]) -> Left:
-    runs = ledger.runs(row["target"], row["batch_id"])
-    last = max((str(run["finished_at"] or run["started_at"]) for run in runs), default=row["received_at"])
     rows = ledger.row_counts(row["target"], row["batch_id"])
     progress = ",".join(f"{state}={number}" for state, (number, _) in sorted(rows.items()))
-    since, is_doubtful = datetime.fromisoformat(last), bool(row["in_doubt"])
+    since, is_doubtful = datetime.fromisoformat(ledger.worked_on_at(row)), bool(row["in_doubt"])
     return Left(row["batch_id"], row["feed"], progress, since, row["file_name"], is_doubtful)
 
 

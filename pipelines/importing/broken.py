@@ -113,10 +113,8 @@ def _note(broken: Broken, row: Mapping[str, Any], ledger: Ledger, kept: Batches,
     if is_unanswered(ledger, kept, row):
         last_run = (ledger.runs(row["target"], batch_id) or [{}])[-1]
         broken.failed[batch_id] = str(last_run.get("message") or row["state"])
-    elif row["state"] == "running" and not row["in_doubt"]:
-        last = max(str(run["finished_at"] or run["started_at"]) for run in ledger.runs(row["target"], batch_id))
-        if last < utc_text(now - STALE):
-            broken.unfinished.append(batch_id)
+    elif row["state"] == "running" and not row["in_doubt"] and ledger.worked_on_at(row) < utc_text(now - STALE):
+        broken.unfinished.append(batch_id)
 
 
 def _in_doubt(ledger: Ledger, row: Mapping[str, Any], unknown: Collection[str]) -> int:

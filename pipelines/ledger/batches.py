@@ -169,6 +169,11 @@ class BatchLedger(LedgerAccess):
     def runs(self, target: str, batch_id: str) -> list[dict[str, Any]]:
         return _dicts(self.read(RUNS, target=target, batch_id=batch_id))
 
+    def worked_on_at(self, batch: Mapping[str, Any]) -> str:
+        """Return when a batch was last worked on: its last run began or ended, or it came, where no run has begun."""
+        runs = self.runs(batch["target"], batch["batch_id"])
+        return max((str(run["finished_at"] or run["started_at"]) for run in runs), default=str(batch["received_at"]))
+
     def newest_run(self, batch_id: str) -> int:
         """Return the highest run number of a batch at any target; 0 if it has no run."""
         return int(self.value(select(func.max(t.run.c.run)).where(t.run.c.batch_id == batch_id)) or 0)

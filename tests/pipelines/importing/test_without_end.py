@@ -11,16 +11,16 @@ from tests.support.ledgers import lose_ledger
 PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id\n"
 
 
-@pytest.fixture
-def killed(home, chartferry, monkeypatch):
-    """An import of the inbox that ended before its load."""
+@pytest.fixture(params=["runs.loading.load", "ledger.ledger.Ledger.start_run"])
+def killed(request, home, chartferry, monkeypatch):
+    """An import of the inbox that ended before its load, or as soon as its batch was noted."""
 
-    def dies(*_):
+    def dies(*_, **__):
         raise KeyboardInterrupt
 
     (home / "inbox" / "payments-1.csv").write_text(PAYMENTS + "A,p1,10.00,2026-03-01,\n")
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.runs.loading.load", dies)
+        patched.setattr(f"pipelines.{request.param}", dies)
         assert chartferry("import", home / "inbox")[0] == INTERRUPTED
     assert list((home / "inbox").iterdir()) == []
 
