@@ -66,9 +66,8 @@ def _others(batch: Batch, ledger: Ledger) -> Iterator[tuple[str, bool]]:
         or_(c.batch_id == batch.batch_id, (c.resource_type == batch.feed.resource) & (c.state == "running")),
     )
     found = sorted((received_at, name) for received_at, name in ledger.read(query))
-    own = next((each for each in found if each[1] == batch.batch_id), None)
-    if own:
-        yield from ((each[1], each < own) for each in found if each != own)
+    own = next(each for each in found if each[1] == batch.batch_id)
+    return ((each[1], each < own) for each in found if each != own)
 
 
 def _open_lanes(folder: Path, ledger: Ledger, target: str, is_earlier: bool) -> set[str]:
