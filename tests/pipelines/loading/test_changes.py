@@ -2,15 +2,18 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from typing import Any, cast
 
 import pytest
 
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Patience
-from pipelines.client.replies import NotSent, Reply, Unknown
+from pipelines.client.replies import NotDone, NotSent, Refused, Reply, Unknown
+from pipelines.ledger.lease import LeaseLost
+from pipelines.loading.answered import Posted, Result
 from pipelines.loading.changes import Changes
 from pipelines.loading.identity import Identity
 from pipelines.loading.ownership import Made, Owner
@@ -18,7 +21,7 @@ from pipelines.loading.task_content import has, said
 
 NOTE = "http://schemas.example.com/fhir/extensions/note-id"
 HOLD_SECONDS = 0.02
-Body = Mapping[str, Any]
+Body = dict[str, Any]
 
 
 def response(encounter: str | None = None, note: str | None = None, patient: str = "p") -> Body:
@@ -40,14 +43,16 @@ class Target:
         self.lock, self.at_work, self.doubled = threading.Lock(), Counter[str](), 0
         self.reads = self.writes = 0
         self.failure: Exception | None = None
+        self.answers, self.sent, self.answered = list[Exception | None](), list[Body](), dict[str, str]()
         self.meet: Callable[[], object] = lambda: threading.Event().wait(HOLD_SECONDS)
 
-    def read_as_of(self, _: str, resource_id: str) -> tuple[Body, None]:
+    def read_as_of(self, _: str, resource_id: str) -> tuple[Body, None] | None:
         with self.lock:
             self.reads += 1
         if isinstance(self.failure, NotSent):
             raise self.failure
-        return self.bodies[resource_id], None
+        body = self.bodies[resource_id]
+        return (body, None) if body else None
 
     def update(self, _: str, resource_id: str, __: bytes, ___: str | None) -> Reply:
         name = self.names.get(resource_id, resource_id)
@@ -58,35 +63,130 @@ class Target:
         self.meet()
         with self.lock:
             self.at_work[name] -= 1
-        if self.failure:
-            raise self.failure
+        if failure := self.answers.pop(0) if self.answers else self.failure:
+            raise failure
         return Reply(200)
+
+    def exchange(self, entries: Sequence[Body], _: str) -> list[Body]:
+        """One entry after another, as `bodies` and `answered` have them."""
+        self.sent += entries
+        names = [each["request"]["url"].rpartition("/")[2] for each in entries]
+        if entries[0]["request"]["method"] == "GET":
+            return [self.bodies[name] for name in names]
+        return [{"response": {"status": self.answered.get(name, "200 OK")}} for name in names]
+
+
+def changes_of(target: Target, confirm: Callable[[], None] = lambda: None) -> Changes:
+    return Changes(cast(FhirClient, target), confirm, Owner(Identity("s", "QuestionnaireResponse"), False))
 
 
 def take_back_all(target: Target, at_once: int) -> list[Any]:
-    changes = Changes(cast(FhirClient, target), lambda: None, Owner(Identity("s", "QuestionnaireResponse"), False))
+    changes = changes_of(target)
     with ThreadPoolExecutor(at_once) as pool:
         return list(pool.map(lambda each: changes.take_back(Made(each, "", ())), target.bodies))
 
 
 @pytest.mark.parametrize(
-    "body",
-    [response("e1"), response("e1", "n1"), response(note="n1"), response()],
+    "bodies",
+    [
+        [response("e1")],
+        [response("e1", "n1"), response("e2", "n1")],
+        [response(note="n1"), response("e1", note="n1")],
+        [response()],
+    ],
     ids="encounter both note new".split(),
 )
-def test_no_two_responses_of_one_note_or_encounter_are_taken_back_at_once(body: Body) -> None:
+def test_no_two_responses_of_one_note_or_encounter_are_taken_back_at_once(bodies: list[Body]) -> None:
     """QR-CREATE-16, LIMIT-04: a PUT names the encounter as well."""
-    target = Target({str(number): body for number in range(6)}, dict.fromkeys(map(str, range(6)), "the same"))
+    target = Target(dict(zip(map(str, range(6)), cycle(bodies))), dict.fromkeys(map(str, range(6)), "the same"))
     posted = take_back_all(target, 6)
     assert {each.result.state for each in posted} == {"undone"}
     assert (target.writes, target.doubled) == (6, 0)
 
 
-def test_those_of_different_encounters_are_taken_back_at_once() -> None:
+PERMALINK = {"url": "http://schemas.example.com/fhir/extensions/questionnaire-permalink", "valueId": "n1"}
+
+
+@pytest.mark.parametrize("note", [None, "n"])
+def test_those_of_different_encounters_are_taken_back_at_once(note: str | None) -> None:
     """QR-CREATE-07: nobody waits for another's encounter."""
-    target = Target({str(number): response(f"e{number}", f"n{number}") for number in range(4)})
+    bodies = [response(f"e{number}", note and f"{note}{number}") for number in range(4)]
+    target = Target(
+        {str(at): {**each, "extension": [PERMALINK, *each.get("extension", ())]} for at, each in enumerate(bodies)}
+    )
     target.meet = threading.Barrier(4, timeout=60).wait
     assert {each.result.state for each in take_back_all(target, 4)} == {"undone"}
+
+
+def refused(status: int) -> Refused:
+    return Refused(Reply(status, outcome={"text": "no"}))
+
+
+@pytest.mark.parametrize(
+    ("answers", "state", "status", "writes"),
+    [
+        ([refused(422)], "refused", 422, 1),
+        ([refused(412), None], "undone", 200, 2),
+        ([refused(412)] * 9, "refused", 412, 4),
+        ([NotDone(Reply(413))], "refused", 413, 1),
+        ([NotDone(Reply(503)), NotSent("no connection"), NotDone(Reply(429)), None], "undone", 200, 4),
+        ([Unknown("HTTP 500"), None], "undone", 200, 2),
+    ],
+    ids="refused, changed meanwhile, changed each time, too large, later, unclear".split(", "),
+)
+def test_a_change_is_made_refused_or_tried_again(
+    answers: list[Exception | None], state: str, status: int, writes: int
+) -> None:
+    """CLI-CMD-10: what may be done already is read first."""
+    target = Target({"r": response("e1")})
+    target.patience, target.answers = Patience(7, sleep=lambda _: None), [*answers]
+    [posted] = take_back_all(target, 1)
+    assert (posted.result.state, posted.result.status, posted.unusable, target.writes) == (state, status, None, writes)
+
+
+def test_what_is_not_there_or_taken_back_already_is_not_written() -> None:
+    target = Target({"gone": {}, "done": response() | {"status": "entered-in-error"}})
+    gone, done = (each.result for each in take_back_all(target, 1))
+    assert (gone.state, gone.status, done, target.writes) == ("refused", 404, Result("undone", "done", 200), 0)
+
+
+def lost() -> None:
+    raise LeaseLost("another loader has the target")
+
+
+def test_whoever_has_lost_the_target_changes_nothing_more_there() -> None:
+    """LEDGER-10: one by one, or many together."""
+    target = Target({str(number): response() for number in range(3)})
+    changes = changes_of(target, lost)
+    posted = [changes.take_back(Made(each, "", ())) for each in target.bodies]
+    assert posted == [Posted(Result("planned", each), "another loader has the target") for each in target.bodies]
+    assert (target.reads, target.writes) == (1, 0)
+    target.bodies = {"r": read("r")}
+    assert changes_of(target, lost).take_back_together([Made("r", "", ())], "batch") == {}
+    assert [each["request"]["method"] for each in target.sent] == ["GET"]
+
+
+def read(name: str, status: str = "200", etag: Any = 'W/"1"', **other: Any) -> Body:
+    return {"response": {"status": status, "etag": etag}, "resource": response() | {"id": name, **other}}
+
+
+def test_together_only_that_is_taken_back_which_surely_was() -> None:
+    """CLI-CMD-10: each is written where it has not changed since it was read."""
+    done = read("done", status="200 OK") | {"resource": response() | {"id": "done", "status": "entered-in-error"}}
+    left = {
+        "gone": read("gone", "404"),
+        "without version": read("without version", etag=None),
+        "another's": read("another's", subject={"reference": "Patient/q"}),
+    }
+    target = Target({"r": read("r"), "done": done, **left})
+    made = [Made(name, "", ("p",)) for name in target.bodies]
+    changes = changes_of(target)
+    assert {*changes.take_back_together(made, "batch")} == {"r", "done"}
+    [written] = [each for each in target.sent if each["request"]["method"] == "PUT"]
+    assert written["request"] == {"method": "PUT", "url": "QuestionnaireResponse/r", "ifMatch": 'W/"1"'}
+    assert written["resource"] == target.bodies["r"]["resource"] | {"status": "entered-in-error"}
+    target.answered["r"] = "412"
+    assert {*changes.take_back_together(made, "batch")} == {"done"}
 
 
 @pytest.mark.parametrize("failure", [NotSent("no connection"), Unknown("HTTP 500")], ids=["away", "in trouble"])
