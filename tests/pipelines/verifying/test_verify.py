@@ -66,6 +66,15 @@ def test_only_a_read_says_that_a_row_is_gone(batch, target, asked, chartferry):
     assert "1 hidden: the target has them, and its searches do not show them" in chartferry("verify")[1]
 
 
+def test_what_searches_leave_out_since_it_was_taken_back_is_not_called_hidden(home, target, asked):
+    """CLI-CMD-17: some servers show nothing of it unless they are asked for it."""
+    tasks(home, "t1", "t2")
+    asked("import")
+    body = target.of("Task")[0]
+    body["status"], target.not_indexed = "cancelled", {body["id"]}
+    assert asked("verify")["differences"] == []
+
+
 @pytest.mark.alike
 @pytest.mark.parametrize("why", ["a read answers with another resource", "HTTP 404"])
 def test_what_cannot_be_read_is_not_called_gone(why, batch, target, chartferry, monkeypatch):
