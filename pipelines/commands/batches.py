@@ -52,7 +52,7 @@ def verify(at: AtTarget, batch: str | None, adopt: bool, whole: bool) -> int:
 
 @click.group(short_help="Rows of which it is not known if the target has them.")
 def doubts() -> None:
-    """Rows in doubt: it is not known yet whether the target has them."""
+    """Rows in doubt: it is not known yet if the target has them."""
 
 
 @doubts.command("resolve", short_help="Looks rows in doubt up at the target again.")

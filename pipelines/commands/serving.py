@@ -92,8 +92,8 @@ def serve(options: Options, address: str, port: int | None, insecure: bool) -> i
     """Serves this home to Dagster's pages and daemon on another host, which connect to HOST:PORT.
 
     Its runs are processes of this host, until Ctrl-C. A process that ends by itself is restarted. The port has no
-    login: only the other host must be able to reach it. For a clinic of a file, HOST:PORT is its code_server, unless
-    you name another.
+    login: let only the other host reach it. For a clinic of a file, HOST:PORT is its code_server, unless you name
+    another.
     """
     from pipelines.commands.serve_code import serve as running
 

@@ -82,8 +82,8 @@ def _dagster(folder: Path, runtime: Path, port: int) -> list[Child]:
 def code_server(socket: Path, log: Path) -> Child:
     """Return the code server on a socket.
 
-    Anyone who may write to the socket can make it run any program. So it is no port of this machine, and it is in a
-    folder of the owner. It is not in the home, since the path of a socket must be short.
+    Any user with write access to the socket can make the server run any program. So it is no port of this machine, and
+    it is in a folder of the owner. It is not in the home, since the path of a socket must be short.
     """
     return Child("code server", (*ATTENDED, "code", DEFINITIONS, str(socket)), log, socket=socket, comes_first=True)
 

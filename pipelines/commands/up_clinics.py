@@ -1,8 +1,8 @@
 """The supervisor of `chartferry up --clinics`: one Dagster for several clinics, each with processes of its own.
 
 A clinic has a code server, which holds its definitions and its runs, and a bundled service if it names no target. A
-clinic's process that fails is restarted, at least once a minute, and blocks no other clinic. The processes of a clinic
-on another host are started there, and only watched here.
+clinic's process that ends is restarted: at once, and if it ends repeatedly, once a minute. It blocks no other clinic.
+The processes of a clinic on another host are started there, and only watched here.
 """
 
 import threading
@@ -26,7 +26,7 @@ from pipelines.session.clinics import Clinic, CodeServer, read_clinics, read_cod
 
 SECONDS_BETWEEN_LOOKS = 5.0
 PATIENCE = {"DAGSTER_GRPC_TIMEOUT_SECONDS": "15"}
-"""How long the pages wait for each code server, one after another at their start. Dagster's default is 60 s."""
+"""Seconds that the pages wait for each code server, one after another at their start. Dagster's default is 60 s."""
 
 
 def environment_for(servers: Sequence[CodeServer]) -> dict[str, str]:

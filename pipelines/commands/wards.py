@@ -10,7 +10,7 @@ from pipelines.home.logs import rotate
 from pipelines.session.clinics import Clinic
 
 WAITS_FOR_CLINICS_SECONDS = 120.0
-"""How long Dagster's pages wait for the slowest clinic at the start."""
+"""Seconds that Dagster's pages wait for the slowest clinic at the start."""
 READY_WITHIN_SECONDS = 600.0
 LONGEST_PAUSE = 60.0
 

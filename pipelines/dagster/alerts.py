@@ -152,7 +152,7 @@ def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) 
             lambda event: give(event.as_json(home, now, names.clinic), addressed[event.key][1], context.log.warning),
         )
         told.keep({key: event for key, (event, _) in addressed.items()})
-        told.keys |= before if unseen else set()  # what could not be read does not count as over
+        told.keys |= before if unseen else set()  # an event that could not be read does not count as over
         return dg.SensorResult(cursor=told.cursor(), skip_reason=f"Alerts given: {given}.")
 
     return alerts

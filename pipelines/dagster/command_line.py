@@ -35,7 +35,7 @@ from pipelines.session.ledger import ledger_of
 SECONDS_BETWEEN_LOOKS = 60
 RUNS_A_LOOK = 5_000
 OVERLAP = timedelta(minutes=10)
-"""How far back each look reads again. A run's end time is taken before its commit, which may come after a look."""
+"""The span that each look reads again. A run's end time is taken before its commit, which may come after a look."""
 
 
 class Said(NamedTuple):

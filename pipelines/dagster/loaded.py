@@ -25,7 +25,7 @@ KIND = "fhir"
 WAIT_SECONDS = 20
 """Seconds after which a joining step that found no load yields its place to another step, such as the holder."""
 TRIES = 45
-"""How often a joining step yields its place while the holder does not work: for about an hour."""
+"""The most times that a joining step yields its place while the holder does not work: for about an hour."""
 HOLDER = "1"
 """The first of the steps that load parts, which holds the target."""
 

@@ -1,4 +1,4 @@
-"""When tables are published: by a schedule, after a sweep, and once the imports under way have ended.
+"""The times of publications: by a schedule, after a sweep, and once the imports under way have ended.
 
 The sensor requests the last kind. A publication holds the events that Dagster had before its run began, so anything
 newer is news. An import that ended since then is news too, however it ended: a failed import may have loaded a part

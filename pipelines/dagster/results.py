@@ -1,7 +1,7 @@
 """The end of a stage in Dagster: materializations, results of checks, and a failure if the run must end.
 
-A step that fails leaves its partition and those of the later stages without metadata. So an observation shows there,
-where an operator looks first, the name of each file that was not loaded, and the reason.
+A step that fails leaves its partition and those of the later stages without metadata. An operator looks there first, so
+an observation shows the name of each file that was not loaded, and the reason.
 """
 
 import logging

@@ -24,7 +24,7 @@ from pipelines.ledger.standing import UNDO, undone_by_batch
 from pipelines.runs.run import FINISHED, UNDER_WAY
 
 LONGEST = timedelta(days=1)
-"""How long after its decision an undo is watched: it may take back more of a batch while the sensor looks."""
+"""The time for which an undo is watched after its decision: it may still be taking back records of a batch."""
 
 _run, _batch = t.run.c, t.batch.c
 
@@ -44,7 +44,7 @@ def ended_runs(ledger: Ledger, since: str, most: int) -> list[tuple[str, Ended, 
 def settled_batches(ledger: Ledger) -> list[tuple[str, Ended, str]]:
     """Return end time, newest run and feed of the batches that were finished after that run had left them open.
 
-    No run ends if a person settles a doubt. The time is that of the batch.
+    No run ends if a person settles a doubt. The end time is the batch's.
     """
     later = t.run.alias("later").c
     is_newest = ~exists().where(later.target == _run.target, later.batch_id == _run.batch_id, later.run > _run.run)
@@ -78,7 +78,7 @@ def taken_back_since(ledger: Ledger, before: Mapping[str, int] | None, now: date
 def tell_taken_back(
     ledger: Ledger, names: Names, catalog: Catalog, before: Mapping[str, int], back: Mapping[str, int]
 ) -> Iterator[dg.AssetMaterialization]:
-    """Yield the new state of each batch of which more is taken back than before."""
+    """Yield the new state of each batch with more records taken back than before."""
     for each, number in back.items():
         target, _, batch_id = each.rpartition(" ")
         batch = ledger.batch(target, batch_id)

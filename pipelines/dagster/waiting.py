@@ -37,7 +37,7 @@ class Waiting:
 
 
 def waiting_now(home: Path, environ: Mapping[str, str], now: datetime) -> Waiting | None:
-    """Return what blocks imports that have waited for `PATIENCE`; None if nothing does."""
+    """Return the cause if imports have waited for `PATIENCE`; None if nothing blocks them."""
     in_inbox = tuple(sorted(shown(name) for name in lain_for(home / "inbox", now, PATIENCE)))
     new = looks_new(home) if is_bundled(environ) else []
     if in_inbox and new and all(_came(path) <= now - PATIENCE for path in new):

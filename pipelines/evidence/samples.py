@@ -82,7 +82,7 @@ def _questions(snapshot: Snapshot, site: Site) -> Questions:
 
 
 def _items_named(named: str, questions: Questions) -> Mapping[str, Any]:
-    """Return the items of the questionnaire that a response names, with a version or without; none if unknown."""
+    """Return the items of the questionnaire that a response names, with or without a version; {} if unknown."""
     url = named.partition("|")[0]
     end = f"/{'/'.join(url.rsplit('/', 2)[1:])}"
     return next((questions[text] for text in (named, url, end) if text in questions), {})

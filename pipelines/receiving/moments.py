@@ -1,6 +1,6 @@
 """Times of receipt that always increase, even if the clock was set back between two files.
 
-Within a home, a file has a later time than all earlier files, and than the last fact of a ledger in a file. Homes that
+Within a home, a file has a later time than all earlier files, and than the last fact in the home's journal. Homes that
 keep their batches in an object store share the clock of the ledger.
 """
 
@@ -63,7 +63,7 @@ def stamp(file: Path, moment: datetime) -> None:
 
 
 def _may_write(mark: Path) -> bool:
-    """True if this user, who may not be the one before, may write the mark; make the mark if it is missing.
+    """True if this user may write the mark, which another user may have made; make the mark if it is missing.
 
     A new mark gets time 0, not the time of a file server.
     """

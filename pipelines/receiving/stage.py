@@ -97,7 +97,7 @@ def receive(
 
 
 def _outlast_power_failure(target: Path, home: Path, with_control: bool) -> None:
-    """Return when the batch's copy is on the disk under its name.
+    """Wait until the batch's copy is on the disk under its name.
 
     The inbox may be on another disk. After a power failure, that disk could have forgotten the file before this one
     knows its copy.

@@ -1,7 +1,7 @@
 """Copy a publication to another place: a version with all its files, and `latest.json`, which names the version.
 
 Readers follow `latest.json`. It is swapped in one step after all files of a version are written, so that the last good
-publication stays if anything fails. A version that `latest.json` no longer names is removed a day after it was written.
+publication stays if anything fails. A version that `latest.json` no longer names is removed once it is a day old.
 """
 
 import json

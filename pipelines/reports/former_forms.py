@@ -59,7 +59,7 @@ class Forms(NamedTuple):
     * bodies: id and JSON.
     * known: when each was first seen, changed and gone.
     * form: each content of a questionnaire with former forms: the form of its responses, and when the content surely
-      was at the target. It has one row by the questionnaire's id, and one by its url and version.
+      was at the target. It has one row by the questionnaire's id and, if it has a version, one by its url and version.
     * address: the names by which responses refer to each.
     """
 
@@ -108,7 +108,7 @@ def _addresses(address: Mapping[str, str], bodies: Iterable[tuple[str, str]]) ->
         if url := canonical_of(body)[0]:
             of_url.setdefault(url, set()).add(name)
     others = {f"{url}|": (address[url], len(names) == 1) for url, names in of_url.items()}
-    # An odd url `form|` wins over the row that stands for other versions of the url `form`.
+    # An odd url `form|` wins over the row for other versions of the url `form`.
     found = others | {each: (name, True) for each, name in address.items()}
     return [(each, *about) for each, about in found.items()]
 

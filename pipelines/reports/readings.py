@@ -1,4 +1,4 @@
-"""When each part of the tables' inputs was last read from a target, and since when it could not be read.
+"""The time at which each part of the tables' inputs was last read from a target, or could no longer be read.
 
 Kept as `readings.json` beside the sweep. A part that cannot be read does not stop a publication: its tables say so.
 """

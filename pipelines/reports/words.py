@@ -43,7 +43,7 @@ OPTIONS = pa.schema(
     ]
 )
 ADDRESSES = pa.schema([("address", pa.string()), ("questionnaire_id", pa.string()), ("is_one", pa.bool_())])
-"""A url with `|` at its end stands for unknown versions. is_one: True if only one questionnaire has the url."""
+"""A url with `|` at its end means unknown versions. is_one: True if only one questionnaire has the url."""
 NAMED = pa.schema([(name, pa.string()) for name in ("resource_type", "id", "name")])
 
 

@@ -1,8 +1,8 @@
 """The inbox beyond the home, for the sensor: objects become batches in a thread, across its looks.
 
 An object is noted as taken at a look after a run of its batch began. If the process ends before that, the object is
-received into the same batch again, and one more run is requested. The same happens after an hour if no run began and
-none is under way.
+received into the same batch again, and one more run is requested. This happens also after an hour in which no run began
+or was under way.
 """
 
 import time

@@ -92,7 +92,7 @@ def candidates(column: Column, columns: Sequence[Seen], kind: str) -> list[Seen]
 
 
 def _is_worded(column: Column, seen: Seen) -> bool:
-    """True if the cells of a patient column contain blanks: they are names, where ids are wanted."""
+    """True if some cell of a patient column contains a blank: it is a name, not an id."""
     return column.name == "patient_id" and any(" " in cell for cell in seen.cells)
 
 
@@ -196,7 +196,7 @@ _TITLES = {
     "paid_on": 15,
     **dict.fromkeys(("authored", "status", "questionnaire", "response_id", "requester_id", "owner_id"), 0),
 }
-"""How many names of a column of ours are rivals of each other; columns with later names give way."""
+"""The number of names of a column of ours that are rivals; columns with later names give way."""
 
 
 def _key(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -> Choice | None:

@@ -1,4 +1,4 @@
-"""Test whether the cells of a column fit a column of ours. The content decides before names do."""
+"""Test if the cells of a column fit a column of ours. The content decides before names do."""
 
 import re
 from collections.abc import Callable, Mapping

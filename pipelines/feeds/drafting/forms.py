@@ -65,7 +65,7 @@ _NOTHING = re.compile(r"#?n/a|\(?null\)?|\\n|#null!|#value!|#ref!|nan|undefined"
 
 
 def _empty(chosen: Sequence[Seen]) -> Iterator[Entry]:
-    """Yield the texts in chosen columns that seem to stand for nothing."""
+    """Yield the texts in chosen columns that seem to mean nothing."""
     found = sorted({cell for seen in chosen for cell in seen.cells if _NOTHING(cell)})
     if found:
         columns = tuple(seen for seen in chosen if {*found} & {*seen.cells})

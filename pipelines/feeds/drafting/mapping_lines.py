@@ -146,7 +146,7 @@ def _rivals(column: Column, rivals: Sequence[Seen]) -> str:
 
 
 def reference_doubt(types: Sequence[str], seen: Seen, source: str) -> str:
-    """Return the question whether a column has ids of the chart. types: those of the resources."""
+    """Return the decision to ask for: does a column have ids of the chart? types: the resource types of the ids."""
     kinds = " or ".join(types)
     walk = f'{{ column = {source}, crosswalk = {{ file = "....csv", from = "...", to = "..." }} }}'
     if any(" " in cell or "@" in cell for cell in seen.cells):

@@ -24,7 +24,7 @@ from pipelines.feeds.terms.record import Around
 
 OF_ITSELF: tuple[Needs, ...] = ("payload",)
 Paid = dict[bool, list[int]]
-"""The cents of payments, by whether they have a claim."""
+"""The cents of payments: under True those with a claim, under False the others."""
 
 
 class Seen(NamedTuple):

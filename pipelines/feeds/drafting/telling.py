@@ -43,7 +43,7 @@ def telling(columns: Sequence[Seen], kind: str) -> list[Seen]:
 
 
 def _is_of_card(seen: Seen) -> bool:
-    """True if a column tells how a card was checked: its name is of such checks, and its texts have a letter or two."""
+    """True if a column tells how a card was checked: named like a check, with texts of a letter or two."""
     words = set(seen.words)
     return all(len(code) <= _CHECKED for code in seen.codes) and bool(
         words & {"avs", "cvv", "cvc", "verification"} or words >= {"card", "code"}

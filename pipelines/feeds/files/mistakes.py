@@ -80,7 +80,7 @@ def _keys(path: Sequence[object]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items() if name != "steps"]
 
 
-# -- lines: TOML's reader gives none, and an error with a line is corrected sooner
+# -- lines: TOML's reader gives no lines, and an error with its line is corrected sooner
 
 _NAME = r"""(?:[A-Za-z0-9_\-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _NAMES = rf"({_NAME}(?:\s*+\.\s*+{_NAME})*+)"

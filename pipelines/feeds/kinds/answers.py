@@ -164,7 +164,7 @@ def link_id(text: str, known: Any | None, faults: list[Found], row: int | None =
 class _Choices(dict[tuple[str, str], dict[str, Any] | None]):
     """A cache of the items of rows that only choose an option, by question and code, since few such pairs occur.
 
-    None if several questions of the questionnaire have the code. Items are shared, and so are never changed.
+    None if several questions of the questionnaire have the code. Items are shared, and must never be changed.
     """
 
     MOST = 4_096

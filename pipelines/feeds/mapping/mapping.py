@@ -29,7 +29,7 @@ Crosswalks = Mapping[Crosswalk, Mapping[str, str | Fault]]
 NOBODY: Crosswalks = {}
 """The crosswalks by identifier of a target that is not asked for any."""
 EACH_CHOICE, MOST_DAYS = 2, 4
-"""The most days for none for which every choice, or every number of first ones, may have been named before."""
+"""With up to 2 days for none, any of them may have been named before; with up to 4, any number of first ones."""
 
 
 class Mapped(NamedTuple):

@@ -69,7 +69,7 @@ def usual(rows: Sequence[Sequence[str]], width: int) -> int:
 
 
 def ends_aside(chunk: Chunk, width: int) -> bool:
-    """True if the last row of a chunk may be no record, or if there is none."""
+    """True if the last row of a chunk may be no record, or if the chunk has no row."""
     if chunk.bad or not chunk.rows:
         return True
     return is_aside(chunk.rows[-1], width)

@@ -311,7 +311,7 @@ _WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*")
 _LONGEST_TITLE = 4
 
 
-# --- The forms of cells, by which rows go on with the columns above ---------------------------------
+# --- The forms of cells, by which rows continue the columns above ---------------------------------
 
 
 def goes_on(above: Rows, below: Rows, columns: Sequence[int]) -> bool:

@@ -31,7 +31,7 @@ class Both:
         return list(self.join.on if which == 0 else self.join.on.values())
 
     def place(self, which: int) -> str:
-        """Return the name of the delivery with that of one of its files."""
+        """Return the name of the delivery, followed by the name of one of its files."""
         return f"{self.name}: {self.names[which]}"
 
     def without_partner(self) -> str:
@@ -126,7 +126,7 @@ class JoinedReader(RowReader):
         yield self._without_partner(alone)
 
     def _join_row(self, out: Chunk, row: Any, line: int, lines: int, raw: str, fault: Fault | None = None) -> bool:
-        """Put a row with its partners into a chunk; return True if it has none. fault: why the row is doubtful."""
+        """Put a row with its partners into a chunk; return True without partners. fault: why the row is doubtful."""
         partners = self._partners.of(self._key(row, line))
         if not partners:
             both, text = self._halves.row(row, None), self._halves.text(row, None, raw)

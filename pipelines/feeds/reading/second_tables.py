@@ -49,7 +49,7 @@ class SecondTables:
     answers rejects. In an archive, each file is checked separately.
 
     * file: the feed, if rows that its `[skip]` leaves out are still among the others.
-    * joined: the name of a second file, whose rows are joined to payments and are none themselves.
+    * joined: the name of a second file, whose rows are joined to payments and are not payments.
     * prefix: the text before the second file's column names.
     """
 

@@ -80,7 +80,7 @@ class Newest:
         return bool(newest < oldest)
 
     def are_few(self, mark: Mark) -> bool:
-        """True if there are fewer numbers since an earlier mark than it left: it was too far ahead, or rows went."""
+        """True if fewer numbers follow an earlier mark than it left behind: it was too far ahead, or rows are gone."""
         return mark.kind == "number" and len(self._values) < NEWEST
 
 

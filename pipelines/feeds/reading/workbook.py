@@ -92,7 +92,7 @@ class WorkbookReader(TableReader):
             self.noticed.append(Notice(None, SHEETS, said))
 
     def _find_header(self) -> None:
-        """Go to the first row. The header is the first row, from the line that the feed names, that is not empty."""
+        """Go to the first row. The header is the first filled row from the feed's line on, or with the feed's cell."""
         asked = self._own.header_has
         if not self._own.header:
             self.take_positions(self._looked.width)

@@ -25,8 +25,7 @@ def parse(
 ) -> None:
     """Call functions with the elements of a part, by their names without a namespace.
 
-    Raises as `zipfile` and expat do. Raises `ValueError`, of which `NotTaken` is one, for XML that no spreadsheet
-    writes.
+    Raises as `zipfile` and expat do. Raises `ValueError`, also as `NotTaken`, for XML that no spreadsheet writes.
     """
     parser = expat.ParserCreate(namespace_separator="}")
     parser.buffer_text = True

@@ -144,7 +144,7 @@ _NO_ID: Mapping[str, Fault] = {
         )
     },
 }
-"""Faults of texts that have the form of keys and ids, and are none."""
+"""Faults of texts that have the form of a key or an id, but are not one."""
 
 
 def plain_text(text: str) -> object:

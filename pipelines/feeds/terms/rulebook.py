@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 def rules() -> Mapping[str, Entry]:
     """Return every rule by id, in order.
 
-    A rule of the interface has its basis from the code, and its sentence too if `rules.toml` has none.
+    A rule of the interface has its basis from the code, and its sentence too unless `rules.toml` has one.
     """
     texts = tomllib.loads(Path(__file__).with_name("rules.toml").read_text(encoding="utf-8"))
     declared = {rule.id: rule for resource in RESOURCES.values() for rule in resource.rules}

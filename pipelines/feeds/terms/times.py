@@ -1,6 +1,6 @@
 """Times as an export writes them: read by the formats of its feed, and returned as a date or as an instant in UTC.
 
-The times of a file are of few days, so facts about a day are computed once.
+The times of a file fall on few days, so facts about a day are computed once.
 """
 
 import re
@@ -243,7 +243,7 @@ NO_DAY = Fault(
     "a day before 1900, after 2199, or such as programs write for none (1970-01-01, 1969-12-31); if it stands for an "
     "empty cell, name its text in the feed file: empty = [...]; what was loaded with it before then stays unchanged",
 )
-"""The fault of an improbable time: a typing error, another calendar, or a day that stands for none."""
+"""The fault of an improbable time: a typing error, another calendar, or a day that means no day."""
 
 
 def _shift_on(ordinal: int, zone: tzinfo) -> timedelta | None:
