@@ -92,7 +92,7 @@ def import_(
 def _files_at(places: Sequence[Path | str], home: Path, insecure: bool) -> list[Path]:
     """Return the files and folders, and the files of manifests at addresses. Raises `Unreadable`.
 
-    A file of the inbox may be missing there: it may be in its unfinished batch already.
+    A file of the inbox may be missing: it may be in its unfinished batch already.
     """
     from pipelines.home.batch import Unreadable
     from pipelines.home.inbox import Inbox

@@ -19,7 +19,7 @@ from pipelines.home.exits import ALL_LOADED, BadSetting
 @click.option("--port", type=click.IntRange(0, 65535), default=9464, show_default=True, help="Port; 0 is any free one.")
 @click.pass_obj
 def metrics(options: Options, serve: bool, host: str, port: int) -> int:
-    """Prints the figures of metrics.prom in the home.
+    """Prints the import's figures for Prometheus, as in metrics.prom of the home.
 
     Batches by state, rows by outcome, open rejects by age, rows in doubt, the last publication, the last tick of each
     sensor, and the lease. Counts and times only.

@@ -167,8 +167,8 @@ are.
 
 
 def _hide_traits(db: duckdb.DuckDBPyConnection, there: str, patient: str, quasi: Sequence[str], smallest: int) -> None:
-    """Note in `_shared` the patients whose traits enough others share. The patients left out are enough as well, or
-    none.
+    """Note in `_shared` the patients whose traits enough others share. If any patients are left out, they are enough as
+    well.
 
     A patient's traits are the traits of all its rows together, since the pseudonym joins the rows.
     """

@@ -54,7 +54,7 @@ def most(cells: Sequence[str], fits: Callable[[str], object]) -> bool:
 
 
 def date_formats(cells: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the formats by which nearly all of these cells are dates of our time, the best first.
+    """Return the formats by which nearly all of these cells are dates from 1900 to 2100, the best first.
 
     Formats that fit equally well are in one tuple. Some cells may be in ISO 8601, such as `2026-03-01 10:15` beside
     `2026-03-01 9:15`.
@@ -110,7 +110,7 @@ def are_day_counts(cells: Sequence[str]) -> bool:
 
 
 def are_unix_times(cells: Sequence[str]) -> bool:
-    """True if nearly all cells are times of our day in seconds since 1970, or in milliseconds or microseconds."""
+    """True if nearly all cells are times from 2001 to 2033 in seconds since 1970, milliseconds or microseconds."""
     return most(cells, _UNIX_TIME)
 
 

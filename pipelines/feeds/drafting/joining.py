@@ -26,8 +26,7 @@ _Ways = Iterator[tuple[float, tuple[Export, Export, str, str]]]
 def joined_of(tables: Sequence[Export]) -> Export:
     """Return the table with the records. If another table shares its keys, it holds that table and the joined columns.
 
-    A table of payments is never the second table: its rows refer to people, for example, which the import has no
-    records of.
+    A table of payments is never the second table: the people, for example, whom its rows name are no records.
     """
     seen = [(table, [(column, set(column.cells)) for column in columns_of(table)]) for table in tables]
     found = [
