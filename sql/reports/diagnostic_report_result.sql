@@ -4,8 +4,8 @@
 -- references: report_id diagnostic_report
 -- column report_id VARCHAR key: Id of the report.
 -- column observation_id VARCHAR key: Id of the observation; of one within the report, as in observation.
--- column state VARCHAR code: read (it is in observation), other patient (it is there, of another patient than the
---   report's) or not read (the target shows no Observations, or not this one, or they could not be read).
+-- column state VARCHAR code: read (it is in observation), other patient (it is there, of another patient) or not read.
+--   A result is not read if the target shows no Observations, or not this one.
 WITH named AS (
     SELECT
         report_id,

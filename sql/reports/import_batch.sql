@@ -1,8 +1,8 @@
--- table import_batch: One row per received file and target, with the first outcome of its records.
---   records = accepted + rejected; accepted = created + adopted + unchanged + updated + superseded + skipped + refused
---   + in_doubt; lines = header + not_taken + lines of records. Later runs of the file are in import_run.
---   Of a running, stopped or failed batch, records without an outcome are in accepted alone. The counts of a running
---   batch are those at this publication.
+-- table import_batch: One row per received file and target, with the first outcome of its records. Later runs of the
+--   file are in import_run. These add up: records = accepted + rejected. The accepted are the sum of created, adopted,
+--   unchanged, updated, superseded, skipped, refused and in_doubt. The lines are the sum of header, not_taken and the
+--   lines of records. Of a running, stopped or failed batch, records without an outcome are in accepted alone. The
+--   counts of a running batch are those at this publication.
 -- inputs: ledger_batch, unanswered
 -- key: target, batch_id
 -- column batch_id VARCHAR internal: Name of the batch: the feed and the first 12 digits of the file's hash.
@@ -35,9 +35,8 @@
 -- column copayments BIGINT internal: Accepted payments with a claim, which may take the balance below zero; empty
 --   where an older version did not count them.
 -- column amount_copayments DECIMAL(18,2) internal: Sum of their amounts, US dollars.
--- column unanswered BIGINT internal: Of a stopped or failed file: its records that nothing answers. A record is
---   answered by its content in the ledger, by its key in a later file, or once its reject is closed or discarded; by a
---   purge all are. Empty where they are not known, or the file was not stopped and did not fail.
+-- column unanswered BIGINT internal: Records of a stopped or failed file that are still to be loaded, discarded or
+--   purged; their content or key in a later file counts as loaded. Empty for other files, and where not known.
 WITH open AS (
     SELECT
         target,

@@ -1,5 +1,5 @@
 -- table import_row: One row per source record that the rules accepted, in the file where it came. A row keeps its state
---   where a later file has updated or superseded its record: the row of that file says so, and a response that was
+--   where a later file has updated or superseded its record: the row of that file says so. A response that was
 --   superseded is not in the chart any more.
 -- inputs: ledger_record, ledger_repeat, ledger_batch
 -- references: batch_id import_batch

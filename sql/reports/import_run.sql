@@ -8,8 +8,8 @@
 -- column run BIGINT internal: Number of the run, from 1.
 -- column started_at TIMESTAMPTZ internal: Start, UTC.
 -- column finished_at TIMESTAMPTZ internal: End, UTC; empty while it runs and after a crash.
--- column state VARCHAR internal: finished, stopped or failed, as in import_batch; running, of a run at work or one that
---   left rows without an outcome to a later run; or cut off (killed, or this program failed on the file).
+-- column state VARCHAR internal: finished, stopped or failed, as in import_batch; running, also if it left rows without
+--   an outcome to a later run; or cut off. A run is cut off if it was killed, or this program failed on the file.
 -- column feed_hash VARCHAR internal: Hash of the feed file's content that the run used.
 -- column rules_version VARCHAR internal: Version of the rules that the run applied.
 -- column lines BIGINT internal: Physical lines of the file.

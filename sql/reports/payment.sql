@@ -1,11 +1,10 @@
--- table payment: One row per payment read from files for the target of this publication, in its present state.
---   A payment that comes again unchanged counts once, rejected ones too; one that was corrected counts as its
---   correction. Of a key that was rejected in several files the newest one counts, none if that was corrected. A
---   rejected record without a key is known by patient, time and amount; as many count as one file has alike. One of
---   which no time is known is the same as one of a later file, or as one that was sent under its key. A rejected
---   record without a readable amount has no row.
---   A payment of a file of which nothing was sent counts until a later file has its key, whatever other file of its
---   name is loaded; a rejected one as other rejects do.
+-- table payment: One row per payment read from files for the target of this publication, in its present state. A
+--   payment that comes again unchanged counts once, rejected ones too. One that was corrected counts as its correction.
+--   Of a key that was rejected in several files the newest one counts, none if that was corrected. A rejected record
+--   without a key is known by patient, time and amount; as many count as one file has alike. Without a time it is the
+--   same as one of a later file, or as one that was sent under its key. A rejected record without a readable amount has
+--   no row. A payment of a file of which nothing was sent counts until a later file has its key; a rejected one as
+--   other rejects do.
 -- inputs: import_row, reject, ledger_reject, ledger_batch, ledger_resubmission, waiting_payment, sent_payment,
 --   this_publication
 -- references: batch_id import_batch, reject_id reject
@@ -21,8 +20,8 @@
 -- column kind VARCHAR code: copayment (it has a claim, and may take the balance below zero) or balance payment; empty
 --   where a rule rejected the record, or its source rows were purged.
 -- column claim_id VARCHAR key: Id of the Claim that a copayment names; empty for others.
--- column fate VARCHAR code: created (made at the target or adopted there), refused (rejected by a rule or refused by
---   the target), open (under way, in doubt, waiting) or not sent (in a file of which nothing was sent).
+-- column fate VARCHAR code: created (made or adopted at the target), refused (by a rule or by the target), open (under
+--   way, in doubt, waiting) or not sent (nothing of its file was).
 -- column resource_id VARCHAR key: Id of the PaymentNotice at the target.
 -- column reject_id VARCHAR internal: The reject that it is, or was before it was corrected; the latest one of its key.
 -- column received_at TIMESTAMPTZ internal: When its file was first received, UTC.

@@ -1,6 +1,6 @@
--- table questionnaire: One row per questionnaire that the target has or had, as the last sweep found it. Where
---   other content under its id asks or counts otherwise, the former form is a questionnaire of its own, which its
---   responses are of: it has ~ and a number behind the id.
+-- table questionnaire: One row per questionnaire that the target has or had, as the last sweep found it. A form that
+--   was replaced under its id, by one that asks or counts otherwise, is a questionnaire of its own. It has its
+--   responses, and ~ and a number behind the id.
 -- inputs: known_questionnaire, known_question
 -- key: questionnaire_id
 -- column questionnaire_id VARCHAR code: Id of the questionnaire.

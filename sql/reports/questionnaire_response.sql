@@ -1,8 +1,8 @@
--- table questionnaire_response: One row per response at the target of this publication: those that the import has made
---   or adopted, as last sent, and those of others, as last read, where the target shows its responses. Without those
---   taken back, entered in error, or gone: a response of the import is gone if all responses were read an hour or more
---   after it was made or adopted, and it was not there. One that is to be superseded counts until the target has the
---   new one. Its answers are in answer.
+-- table questionnaire_response: One row per response at the target of this publication. Those that the import has made
+--   or adopted are as last sent. Those of others are as last read, where the target shows its responses. Responses that
+--   were taken back, entered in error or gone have no row. A response of the import is gone if a reading of all
+--   responses, an hour or more after it was made or adopted, did not find it. One that is to be superseded counts until
+--   the target has the new one. Its answers are in answer.
 -- inputs: landed, ledger_record, ledger_former, ledger_batch, said_answer, sent_response, swept_response,
 --   whole_reading, this_publication
 -- key: resource_id
