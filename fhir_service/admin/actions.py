@@ -20,9 +20,9 @@ from fhir_service.store.load_label import say_label, set_label
 from fhir_service.store.tables import RECORD
 
 NAMED = ("Practitioner", "Group")
-"""The types of reference data whose names are told: no patient is among them."""
+"""The types of reference data whose names `names` prints: no patients."""
 NOT_REFERENCE_DATA = 2
-"""The exit code of a load that was given another kind of file: a mistake in the command."""
+"""The exit code of a load whose file holds something else: a mistake in the command."""
 
 
 def _load(service: Service, arguments: Arguments) -> Result:
@@ -50,14 +50,14 @@ def _load(service: Service, arguments: Arguments) -> Result:
 
 
 def _foreign(paths: list[Path], refused: bool) -> set[Path]:
-    """The files that hold no reference data, where they are refused like a record; else raises ForeignFile for one."""
+    """Return the files without reference data, if each is to be refused like a record; otherwise raise ForeignFile."""
     if not refused:
         refuse_foreign(paths)
     return {path for path in paths if first_of_foreign(path)} if refused else set()
 
 
 def _refused_file(settings: Settings) -> Path:
-    """`<store>.refused.ndjson`"""
+    """Return the path of the refused records: `<store>.refused.ndjson`."""
     store = settings.store_path or Path("store").absolute()
     return store.with_name(f"{store.name}.refused.ndjson")
 

@@ -1,4 +1,4 @@
-"""Finding the service that has a store open, and asking it: how commands work without stopping it.
+"""Find the service that has a store open, and ask it to do an operation: commands need not stop it.
 
 While it serves, a service leaves `<store>.run` with its process, its address and a secret, readable by the file's owner
 alone. Imports next to nothing: a command that goes through a service starts in a blink.
@@ -27,7 +27,7 @@ class CommandError(Exception):
 
 
 def run_file(store: Path) -> Path:
-    """`<store>.run`"""
+    """Return the path of a store's run file: `<store>.run`."""
     return store.with_name(f"{store.name}.run")
 
 
@@ -41,7 +41,7 @@ class Door:
 
     @classmethod
     def of(cls, store: Path | None) -> "Door | None":
-        """The door of the service that has a store open; None when no process stands behind a run file."""
+        """Return the door of the service that has a store open; None if there is no such process."""
         try:
             found = json.loads(run_file(store).read_bytes()) if store else {}
             door = cls(int(found["pid"]), str(found["url"]), str(found["door"]))
@@ -67,7 +67,7 @@ class Door:
             run_file(store).unlink(missing_ok=True)
 
     def ask(self, operation: str, arguments: Arguments) -> Result:
-        """The result of an operation of the running service. Raises CommandError, ConnectionRefusedError."""
+        """Return the result of an operation of the running service. Raises CommandError, ConnectionRefusedError."""
         address = urlsplit(self.url)
         connection = HTTPConnection(address.hostname or "", address.port or 80)
         headers = {"content-type": "application/json", HEADER: self.door}
@@ -90,7 +90,7 @@ class Door:
 
 
 def runs(pid: int) -> bool:
-    """True if there is a process of this number, whoever's."""
+    """True if there is a process of this number, of any user."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

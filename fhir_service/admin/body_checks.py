@@ -1,4 +1,4 @@
-"""Checks of a store that pass over its bodies, a page at a time: columns, side tables, what a body names."""
+"""Check the bodies of a store, a page at a time: their columns, side tables and references."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -22,7 +22,7 @@ PAGE = 2000
 
 
 def bodies_agree(connection: Connection, site: Site) -> Found:
-    """Each stored resource: its columns and side tables say what its body says, and what it names is stored."""
+    """Check that columns and side tables agree with each stored body, and that its references are stored."""
     for name, resource in RESOURCES.items():
         yield from _orphans(connection, resource)
         for rows in _pages(connection, BODIES[name], "seq"):
@@ -42,7 +42,7 @@ def bodies_agree(connection: Connection, site: Site) -> Found:
 def _disagreements(
     resource: Resource, row: Row[Any], stored: dict[str, Any], where: str, sides: dict[tuple[str, int], list[Any]]
 ) -> Found:
-    """The columns and side rows that say something else than the body."""
+    """Yield the columns and side rows that differ from the body."""
     try:
         values, expected = index_values(resource, stored), side_values(resource, stored)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
@@ -66,7 +66,7 @@ def _same(column: Any, value: Any) -> bool:
 
 
 def _stored_sides(connection: Connection, resource: Resource, seqs: Sequence[int]) -> dict[tuple[str, int], list[Any]]:
-    """The rows of the side tables of a page of resources, by parameter and number."""
+    """Return the side rows of a page of resources, by parameter and number."""
     found: dict[tuple[str, int], list[Any]] = {}
     for param in repeating(resource):
         table = SIDES[resource.name, param.name]
@@ -79,7 +79,7 @@ def _stored_sides(connection: Connection, resource: Resource, seqs: Sequence[int
 
 
 def _orphans(connection: Connection, resource: Resource) -> Found:
-    """Side rows of resources that are not there."""
+    """Yield side rows of resources that do not exist."""
     body = BODIES[resource.name]
     for param in repeating(resource):
         side = SIDES[resource.name, param.name]
@@ -89,7 +89,7 @@ def _orphans(connection: Connection, resource: Resource) -> Found:
 
 
 def records_agree(connection: Connection, site: Site) -> Found:
-    """Each loaded record: its body is readable, its patient is stored, its charge is what the Claim says."""
+    """Check of each loaded record that its body is readable, its patient is stored, and its charge is the Claim's."""
     for rows in _pages(connection, RECORD, "reference"):
         charges = _charges(connection, rows)
         named: dict[str, list[str]] = {}
@@ -129,7 +129,7 @@ def _charges(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, tupl
 def _unresolved(
     connection: Connection, named: dict[str, list[str]], notices: bool, besides: dict[str, list[str]] | None = None
 ) -> Found:
-    """The references of a page whose targets are not stored; those in `besides` are somebody else's matter."""
+    """Return the references of a page whose targets are not stored, without those in `besides`."""
     stored = _stored(connection, {target for found in named.values() for target in found})
     for where, found in named.items():
         for target in sorted(set(found) - stored - set((besides or {}).get(where, ()))):
@@ -138,7 +138,7 @@ def _unresolved(
 
 
 def _stored(connection: Connection, wanted: set[str]) -> set[str]:
-    """Those of these references (`Type/id`) that are stored."""
+    """Return the references (`Type/id`) that are stored."""
     found = {AUTOMATION}
     for chunk in chunks(sorted(wanted)):
         found.update(connection.execute(select(RECORD.c.reference).where(RECORD.c.reference.in_(chunk))).scalars())
@@ -159,9 +159,9 @@ def _parsed(body: str) -> dict[str, Any] | None:
 
 
 def _pages(connection: Connection, table: Table, key: str) -> Iterator[list[Row[Any]]]:
-    """All rows of a table in the order of a key, a page at a time."""
+    """Yield all rows of a table in the order of a key, a page at a time."""
     column, last = table.c[key], None
-    # Rows with the same key (a damaged store) must not be passed over: the primary key goes along.
+    # In a damaged store several rows may have the same key. Order by the primary key, too, so that none is skipped.
     unique = next(iter(table.primary_key.columns))
     while True:
         query = select(table).order_by(column, unique).limit(PAGE)

@@ -19,7 +19,7 @@ from fhir_service.store.tables import ALLOCATION, BODIES, CHARGE, snake
 
 
 def check_store(store: Store, site: Site) -> list[Finding]:
-    """Everything that is wrong with a store, and the notices."""
+    """Return everything that is wrong with a store, and the notices."""
     with store.read(sums=True) as connection:
         found: list[Finding] = []
         for kind, function in _CHECKS.items():
@@ -28,7 +28,7 @@ def check_store(store: Store, site: Site) -> list[Finding]:
 
 
 def _bounded(kind: str, found: Found) -> list[Finding]:
-    """The first findings, damage before notices, and a line that says that there are more."""
+    """Return the first findings, damage before notices, and a line if there are more."""
     damage: list[Finding] = []
     notices: list[Finding] = []
     more = False
@@ -181,7 +181,7 @@ def _statements(kind: str) -> Callable[[Connection, Site], Found]:
 
 
 def _allocations(connection: Connection, _: Site) -> Found:
-    """The allocations of each patient are those that oldest charge first gives."""
+    """Check that each patient's payments are allocated to the oldest charges first."""
     payment = BODIES["PaymentNotice"]
     patients = sorted(
         {

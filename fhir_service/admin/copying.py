@@ -47,7 +47,7 @@ def _refuse(target: Path) -> None:
 
 
 def _remove_left(target: Path) -> None:
-    """Remove what copies to this name have left whose process was killed."""
+    """Remove the unfinished copies to this name whose processes were killed."""
     for part in matching(target.parent, f"{glob.escape(target.name)}.*.part"):
         made_by = re.fullmatch(r"(\d+)-[0-9a-f]{8}", part.name.removeprefix(f"{target.name}.").removesuffix(".part"))
         if made_by and not runs(int(made_by[1])):
@@ -64,7 +64,7 @@ def _copy_to(service: Service, part: Path) -> None:
 
 
 def _why(error: Exception) -> str | None:
-    """Return why the copy cannot be written; None for a failure of another kind."""
+    """Return why the copy cannot be written; None for any other failure."""
     if is_full(error):
         return "there is no space left on its disk"
     if isinstance(error, OSError):

@@ -1,4 +1,4 @@
-"""The running service's door, through which commands work while the service has the store open."""
+"""The door of a running service: commands work through it while the service has the store open."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from fhir_service.service import Service
 
 
 def routes(service: Service, secret: str) -> list[Route]:
-    """`POST /_door/<operation>` for who shows the secret. Anyone else finds what a path without a token shows."""
+    """Return the route `POST /_door/<operation>`. A request without the secret is answered as one without a token."""
 
     async def knock(request: Request) -> Response:
         if not compare_digest(request.headers.get(HEADER, "").encode(), secret.encode()):

@@ -36,7 +36,7 @@ def plainly(store: Path | None = None) -> Iterator[None]:
 
 
 def sentence_of(error: Exception, store: Path | None) -> str | None:
-    """Return the line that says why a command failed; None for a fault of ours, whose text may hold values."""
+    """Return the line that says why a command failed; None for a fault of the software: its text may hold values."""
     from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
     from fhir_service.store.migrations import StoreVersion
     from fhir_service.store.opening import StoreBusy

@@ -9,7 +9,7 @@ MOST = 200
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong: its kind, where (ids), and what. A notice is worth knowing and no damage."""
+    """One thing that is wrong with a store: its kind, ids and a text. A notice is no damage, but worth knowing."""
 
     kind: str
     where: str

@@ -1,4 +1,4 @@
-"""Data for tables that the interface does not show: charges and what paid them, and patients by sex and year.
+"""Data for tables that the interface does not show: charges with their payments, and patients by sex and year.
 
 Each is a file of NDJSON with the least that the tables need: no name and no birth date.
 """

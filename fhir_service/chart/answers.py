@@ -24,7 +24,7 @@ def holds(condition: dict[str, Any], answers: Sequence[dict[str, Any]]) -> bool:
 
 
 def _equal(condition: dict[str, Any], answer: dict[str, Any]) -> bool:
-    """A coding is its system and code; a string is itself, letter for letter."""
+    """True if two answers are equal: codings by system and code, strings exactly."""
     if coding := condition.get("answerCoding"):
         given = answer.get("valueCoding")
         return given is not None and all(coding.get(part) == given.get(part) for part in ("system", "code"))
@@ -32,7 +32,7 @@ def _equal(condition: dict[str, Any], answer: dict[str, Any]) -> bool:
 
 
 def enabled(item: dict[str, Any], answers: Answers) -> bool:
-    """True if an item is displayed: without conditions always, else when `all` or `any` of them hold."""
+    """True if an item is displayed: if it has no conditions, or if `all` or `any` of them hold."""
     conditions = item.get("enableWhen", ())
     if not conditions:
         return True
@@ -69,7 +69,7 @@ def displayed(questionnaire: dict[str, Any], response: dict[str, Any]) -> Displa
 
 
 def recorded(items: Iterable[dict[str, Any]]) -> dict[str, Sequence[dict[str, Any]]]:
-    """The answers of a response's items, those nested under groups and answers included."""
+    """Return the answers of a response's items, with those nested under groups and answers."""
     found: dict[str, Sequence[dict[str, Any]]] = {}
     for item in items:
         given = item.get("answer", ())
@@ -99,7 +99,7 @@ def _leave_out(item: dict[str, Any], display: Display) -> None:
 
 
 def _text(answer: dict[str, Any], question: dict[str, Any]) -> str:
-    """An answer as text. A coding sent under other words than its option's shows both."""
+    """Return an answer as text. If the words of a coding differ from its option's, show both."""
     if coding := answer.get("valueCoding"):
         given: str = coding["display"]
         own = _option(coding, question)
@@ -108,7 +108,7 @@ def _text(answer: dict[str, Any], question: dict[str, Any]) -> str:
 
 
 def _option(coding: dict[str, Any], question: dict[str, Any]) -> str | None:
-    """The display of the option with this coding."""
+    """Return the display of the option with this coding."""
     for option in question.get("answerOption", ()):
         own = option["valueCoding"]
         if (own.get("system"), own.get("code")) == (coding["system"], coding["code"]):

@@ -1,4 +1,4 @@
-"""A patient's account: the balance, receipts and what each was applied to, charges and what has paid them. In cents."""
+"""A patient's account in cents: the balance, receipts with their charges, and charges with their payments."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Charged:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Charges and payments in all, with a page of receipts and one of charges."""
+    """The totals of charges and payments, with a page of receipts and a page of charges."""
 
     charged: int
     paid: int
@@ -60,7 +60,7 @@ class Account:
 
 
 def account(connection: Connection, patient: str, receipts: Page, charges: Page) -> Account:
-    """The account of a patient; the newest receipts first, the charges in the order in which they are paid."""
+    """Return the account of a patient: newest receipts first, charges in the order in which they are paid."""
     charged = connection.execute(select(ACCOUNT.c.charged).where(ACCOUNT.c.patient == patient)).scalar() or 0
     received = select(func.count(), func.coalesce(func.sum(PAYMENT.c.cents), 0)).where(PAYMENT.c.request == patient)
     counted, paid = connection.execute(received).one()
@@ -77,7 +77,7 @@ def account(connection: Connection, patient: str, receipts: Page, charges: Page)
 
 
 def _receipts(connection: Connection, patient: str, charged: int, page: Page) -> list[Receipt]:
-    """A page of receipts. The balance after one counts every charge, whenever it was loaded."""
+    """Return a page of receipts. The balance after a receipt counts all charges, even those loaded later."""
     so_far = func.sum(PAYMENT.c.cents).over(order_by=PAYMENT.c.seq)
     payments = select(
         PAYMENT.c.id, PAYMENT.c.seq, PAYMENT.c.updated_at, PAYMENT.c.cents, PAYMENT.c.claim, so_far.label("so_far")

@@ -1,4 +1,4 @@
-"""Pages as HTML: the templates, how values look in them, and the headers that every page carries."""
+"""Render pages as HTML: the templates, the format of values, and the headers of every page."""
 
 import hashlib
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ PROBLEMS = {
 
 
 class Pages:
-    """Renders templates for a chart that stands at `path` (the base URL's path, and `/chart`)."""
+    """Render the templates of a chart at `path`: the path of the base URL, and `/chart`."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -56,14 +56,14 @@ class Pages:
 
     @property
     def style_name(self) -> str:
-        """The style sheet's name, which changes with its content."""
+        """Return the name of the style sheet, which changes with its content."""
         return f"style-{self._fingerprint}.css"
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         return HTMLResponse(self._environment.get_template(template).render(values), status, HEADERS)
 
     def problem(self, status: int, viewer: Any, headers: dict[str, str] | None = None) -> Response:
-        """The page of a request that cannot be answered."""
+        """Return the page for a request that cannot be answered."""
         title, advice = PROBLEMS.get(status, PROBLEMS[500])
         response = self.page("problem.html", status, viewer=viewer, title=title, advice=advice, code=status)
         response.headers.update(headers or {})
@@ -71,7 +71,7 @@ class Pages:
 
 
 def money(cents: int) -> str:
-    """`$1,234.50`, with a minus sign before what is below zero."""
+    """Return cents as `$1,234.50`, with a minus sign before a negative amount."""
     dollars, rest = divmod(abs(cents), 100)
     sign = "\N{MINUS SIGN}" if cents < 0 else ""
     return f"{sign}${dollars:,}.{rest:02}"
@@ -90,5 +90,5 @@ def moment(time: str | datetime) -> str:
 
 
 def stamp(time: str | datetime) -> str:
-    """A time as a machine reads it."""
+    """Return a time in the form for machines."""
     return time.astimezone(UTC).isoformat(timespec="seconds") if isinstance(time, datetime) else time

@@ -1,4 +1,4 @@
-"""Pages of a list: which one is asked for, and how many there are."""
+"""The pages of a list."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,14 +17,14 @@ class Page:
 
     @classmethod
     def asked(cls, name: str, size: int, query: Mapping[str, str]) -> "Page":
-        """The page that a query asks for. Raises a bad request for what is no number."""
+        """Return the page that a query asks for. Raises the 400 of a text that is not a number."""
         text = query.get(name, "1")
         if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text)):
             raise FhirError(INVALID)
         return cls(name, int(text), size)
 
     def of(self, total: int) -> "Page":
-        """This page of a list that long, the last one when there are fewer."""
+        """Return this page of a list of that length, or the last page if there are fewer."""
         last = max(-(-total // self.size), 1)
         return replace(self, total=total, number=min(self.number, last))
 
@@ -34,7 +34,7 @@ class Page:
 
     @property
     def first(self) -> int:
-        """The place of the page's first entry in the list, from 1."""
+        """The position of the page's first entry in the list, from 1."""
         return self.offset + 1
 
     @property

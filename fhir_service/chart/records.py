@@ -19,13 +19,13 @@ AUTOMATION_NAME = "Automation user"
 
 
 def stored(site: Site, body: str) -> dict[str, Any]:
-    """A stored body with the site's values in place of the markers."""
+    """Return a stored body with the site's values in place of the markers."""
     found: dict[str, Any] = parse_json(site.fill(body.encode()))
     return found
 
 
 def names(connection: Connection, references: Iterable[str]) -> dict[str, str]:
-    """The names of stored people and groups, by reference."""
+    """Return the names of stored people and groups, by reference."""
     wanted = sorted(set(references))
     query = select(RECORD.c.reference, RECORD.c.display).where(RECORD.c.reference.in_(wanted))
     rows = connection.execute(query) if wanted else ()
@@ -44,7 +44,7 @@ class Patient:
 
     @property
     def called(self) -> str:
-        """The patient's name, or what stands for it."""
+        """The patient's name, or the text that is shown without one."""
         return self.name or ("Patient without a name" if self.known else f"Patient {self.id}")
 
 

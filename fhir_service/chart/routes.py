@@ -25,11 +25,11 @@ from fhir_service.interface.outcomes import AUTHENTICATION, NOT_FOUND, NOT_SUPPO
 from fhir_service.service import Service
 
 CHART = "/chart"
-"""The chart's path: it and what is below it are admitted without a bearer token, the session decides."""
+"""The chart's path. All paths below it need no bearer token: the session decides."""
 
 PATIENTS, OPEN_TASKS = 50, 25
 SECTIONS = {"notes": 20, "tasks": 25, "receipts": 25, "charges": 25}
-"""Entries that a patient's page holds of each section, by the parameter that asks for another page of it."""
+"""The entries on a page of each section of a patient's chart, by the parameter that selects the page."""
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def routes(service: Service) -> list[BaseRoute]:
-    """The routes of a service's chart."""
+    """Return the routes of a service's chart."""
     chart = Chart(service)
     addresses: dict[str, dict[str, Handler]] = {
         CHART: {"GET": chart.entrance, "POST": chart.sign_in},
@@ -55,7 +55,7 @@ def routes(service: Service) -> list[BaseRoute]:
 
 
 class _Address:
-    """An ASGI endpoint that picks the handler by method, and answers whatever goes wrong with a page."""
+    """An ASGI endpoint that chooses the handler by method, and answers every error with a page."""
 
     def __init__(self, chart: "Chart", path: str, handlers: dict[str, Handler]) -> None:
         self._chart, self._path, self._handlers = chart, path, handlers
@@ -67,7 +67,7 @@ class _Address:
         try:
             await response(scope, receive, send)
         except FhirError as error:
-            # A page that cannot be put on record is not shown.
+            # A page that cannot be audited is not shown.
             await self._chart.refusal(request, error)(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -100,7 +100,7 @@ class Chart:
         self.pages, self._sessions = Pages(path), Sessions(service, path)
 
     def shown(self, show: Show) -> Handler:
-        """A page for those who have signed in."""
+        """Return a page for a signed-in client."""
 
         async def handle(request: Request) -> Response:
             return await run_in_threadpool(self._shown, show, request)
@@ -118,7 +118,7 @@ class Chart:
         return viewer
 
     def refusal(self, request: Request, error: FhirError) -> Response:
-        """A page in place of an outcome; strangers are shown the way in."""
+        """Return a page in place of an outcome. A request without a session gets the sign-in."""
         if error.outcome != AUTHENTICATION:
             return self.pages.problem(error.outcome.status, request.scope.get("viewer"), error.headers)
         wanted = goal(request.scope["path"].removeprefix(CHART))
@@ -131,7 +131,7 @@ class Chart:
     # --- The way in and out ---
 
     async def entrance(self, request: Request) -> Response:
-        """The first page: the patients, or the sign-in."""
+        """Answer with the first page: the patients, or the sign-in."""
         try:
             return await self.shown(self.patients)(request)
         except FhirError as error:
@@ -173,11 +173,11 @@ class Chart:
     # --- Pages ---
 
     def patients(self, request: Request, viewer: Viewer) -> Response:
-        """All patients."""
+        """Answer with the list of patients."""
         return self._patients(request, viewer, "", Page.asked("page", PATIENTS, request.query_params))
 
     async def find(self, request: Request) -> Response:
-        """The patients with a name or id. What is sought comes as a form: no name stands in an address."""
+        """Answer with the patients of a name or id. The search is a posted form: no name gets into an address."""
         self._sessions.require_same_origin(request)
         sought = (await posted(request)).get("sought", "").strip()
 
@@ -231,7 +231,7 @@ class Chart:
         return self.pages.page("patient.html", viewer=viewer, patient=patient, **values)
 
     def panel(self, request: Request, viewer: Viewer) -> Response:
-        """The open tasks of everybody."""
+        """Answer with the open tasks of all patients."""
         touched = touch(request, "search", "Task")
         viewer.caller.require("Task", "s")
         page = Page.asked("page", OPEN_TASKS, request.query_params)
@@ -273,5 +273,5 @@ class Chart:
 
 
 def _named(*lists: Iterable[tasks.Task | timeline.Note]) -> set[str]:
-    """The references of everyone whose name is shown."""
+    """Return the references of all people whose names are shown."""
     return {reference for found in lists for one in found for reference in one.references}

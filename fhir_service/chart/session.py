@@ -35,7 +35,7 @@ _GOAL = re.compile(rf"(?:/tasks|/(?:patients|tasks|responses)/{ID_PATTERN})?\Z",
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """The client that looks at a page, and the name under which it was added."""
+    """The client that views a page, and the client's name."""
 
     caller: Caller
     name: str
@@ -49,21 +49,21 @@ class Viewer:
         return self.may("Patient", "s")
 
     def nameable(self, references: Iterable[str]) -> list[str]:
-        """Return those of some references whose names the client may read."""
+        """Return the references whose names the client may read."""
         return [one for one in references if self.may(one.partition("/")[0], "r")]
 
 
 class Refused(Exception):
-    """A sign-in that did not succeed; the message is for the person who tried."""
+    """A failed sign-in. The message is for the person who tried."""
 
 
 class Sessions:
-    """The sessions of a service's chart. Every method may be called from any thread."""
+    """The sessions of a service's chart. Any thread may call every method."""
 
     def __init__(self, service: Service, path: str) -> None:
         self._service = service
         self._path = path
-        # Cookies are shared by the ports of a host: the name tells the services on one machine apart.
+        # All ports of a host share cookies: the name keeps the services of one machine apart.
         self._name = f"chart_{service.store.id[:8]}"
         self._secure = urlsplit(service.site.base_url).scheme == "https"
 
@@ -84,7 +84,7 @@ class Sessions:
         return request.cookies.get(self._name, "")
 
     def sign_in(self, form: Mapping[str, str]) -> str:
-        """The token of a new session. Raises Refused."""
+        """Return the token of a new session. Raises Refused."""
         client_id, secret = (form.get(name, "").strip() for name in ("client_id", "client_secret"))
         scope = self._reading(client_id)
         asked = {"grant_type": "client_credentials", "client_id": client_id, "client_secret": secret}
@@ -111,7 +111,7 @@ class Sessions:
         return token
 
     def _reading(self, client_id: str) -> str:
-        """The scopes with which a client reads what the chart shows; empty when there are none."""
+        """Return the client's scopes for reading the chart; empty if it has none."""
         with self._service.store.read(creates=False) as connection:
             held = connection.execute(select(CLIENT.c.scope).where(CLIENT.c.id == client_id)).scalar() or ""
         letters = (
@@ -120,14 +120,14 @@ class Sessions:
         return " ".join(f"system/{kind}.{granted}" for kind, granted in letters.items() if granted)
 
     def sign_out(self, request: Request) -> None:
-        """End the session of a request, wherever its cookie was copied to."""
+        """End the session of a request, and with it all copies of its cookie."""
         token = self._token(request)
         self._service.auth.end(token)
         ending = delete(TOKEN).where(TOKEN.c.hash == _whole(token))
         self._service.writer.transact(lambda connection: connection.execute(ending), resources=False)
 
     def keep(self, response: Response, token: str) -> None:
-        """Set the cookie, for another half hour."""
+        """Set the cookie for another half hour."""
         response.set_cookie(
             self._name, token, IDLE_SECONDS, path=self._path, secure=self._secure, httponly=True, samesite="lax"
         )
@@ -155,23 +155,23 @@ class Sessions:
 
 
 def _whole(token: str) -> str:
-    """The hash under which the store keeps when a session ends in any case. No token that can be presented has it."""
+    """Return the hash under which the store holds the final end of a session. No possible token has this hash."""
     return hashed(f"session:{token}")
 
 
 def _until(token: str, moment: datetime) -> Callable[[Connection], object]:
-    """Set when a session's token ends, within a transaction."""
+    """Set the end of a session's token, within a transaction."""
     change = update(TOKEN).where(TOKEN.c.hash == hashed(token)).values(expires_at=moment)
     return lambda connection: connection.execute(change)
 
 
 def goal(text: str | None) -> str:
-    """The page of the chart that a sign-in leads to; the first page when the text names none."""
+    """Return the page of the chart to show after a sign-in; the first page if the text names none."""
     return text if text and _GOAL.match(text) else ""
 
 
 async def posted(request: Request) -> dict[str, str]:
-    """The fields of a posted form. Raises a bad request."""
+    """Return the fields of a posted form. Raises the 400 of a bad one."""
     try:
         async with asyncio.timeout(FORM_SECONDS):
             return await read_form(request)

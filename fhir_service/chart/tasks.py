@@ -1,4 +1,4 @@
-"""Tasks as the chart shows them: those of a patient, and the panel of all that are open."""
+"""Tasks in the chart: those of a patient, and the panel of all open ones."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class Task:
 
 
 def one(connection: Connection, site: Site, task_id: str, now: datetime) -> Task:
-    """The task. Raises the 404 of an unknown one."""
+    """Return a task. Raises the 404 of an unknown one."""
     body = connection.execute(select(TASK.c.body).where(TASK.c.id == task_id)).scalar()
     if body is None:
         raise unknown_resource("Task", task_id)
@@ -61,13 +61,13 @@ def one(connection: Connection, site: Site, task_id: str, now: datetime) -> Task
 
 
 def of_patient(connection: Connection, site: Site, patient: str, page: Page, now: datetime) -> tuple[list[Task], Page]:
-    """The tasks of a patient: the open ones first, the next due first."""
+    """Return the tasks of a patient: open ones first, the next due first."""
     is_open = case((TASK.c.status == "requested", 0), else_=1)
     return _some(connection, site, TASK.c.patient == patient, [is_open, *_BY_DUE], page, now)
 
 
 def open_ones(connection: Connection, site: Site, page: Page, now: datetime) -> tuple[list[Task], Page]:
-    """The open tasks of all patients, and those of none: the next due first."""
+    """Return all open tasks, also those without a patient: the next due first."""
     return _some(connection, site, TASK.c.status == "requested", list(_BY_DUE), page, now)
 
 

@@ -19,13 +19,13 @@ from fhir_service.store.tables import BODIES, NOTE
 RESPONSE = BODIES["QuestionnaireResponse"]
 QUESTIONNAIRE = BODIES["Questionnaire"]
 MOST = 50
-"""Responses of one note that are shown."""
+"""The most responses that are shown of a note."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response: who gave it when, to which questionnaire, and what of it is displayed."""
+    """A response: its author, its time, its questionnaire, and its displayed items."""
 
     id: str
     authored: str
@@ -54,7 +54,7 @@ class Note:
 
 
 def of_patient(connection: Connection, site: Site, patient: str, page: Page) -> tuple[list[Note], Page]:
-    """A page of a patient's timeline."""
+    """Return a page of a patient's timeline."""
     query = select(NOTE.c.id, NOTE.c.service_at).where(NOTE.c.patient == patient)
     rows = connection.execute(query).all()
     # Dates and datetimes, and offsets, do not sort as text.
@@ -65,7 +65,7 @@ def of_patient(connection: Connection, site: Site, patient: str, page: Page) -> 
 
 
 def holding(connection: Connection, site: Site, response_id: str, alone: bool) -> Note:
-    """The note that holds a response, with that response `alone`, or first. Raises the 404 of an unknown one."""
+    """Return the note of a response, with only that response (`alone`) or with it first. Raises the 404."""
     query = select(RESPONSE.c.note, RESPONSE.c.body, RESPONSE.c.questionnaire).where(RESPONSE.c.id == response_id)
     row = connection.execute(query).first()
     if row is None:
@@ -82,7 +82,7 @@ def holding(connection: Connection, site: Site, response_id: str, alone: bool) -
 def _notes(
     connection: Connection, site: Site, ids: Collection[str], filled: Collection[str] | None = None
 ) -> list[Note]:
-    """These notes in this order, those of `filled` (else all) with their responses."""
+    """Return these notes in this order, with the responses of those in `filled`, or of all."""
     rows = connection.execute(select(NOTE).where(NOTE.c.id.in_(ids)))
     notes = {row.id: Note(row.id, row.patient, row.encounter, row.state, row.service_at) for row in rows}
     for note_id, (responses, total) in _responses(connection, site, ids if filled is None else filled).items():
@@ -92,7 +92,7 @@ def _notes(
 
 
 def _responses(connection: Connection, site: Site, notes: Collection[str]) -> dict[str, tuple[list[Response], int]]:
-    """The first responses recorded in each of these notes, and how many there are."""
+    """Return the first responses in each of these notes, and their number."""
     place = func.row_number().over(partition_by=RESPONSE.c.note, order_by=RESPONSE.c.seq).label("place")
     total = func.count().over(partition_by=RESPONSE.c.note).label("total")
     columns = (RESPONSE.c.note, RESPONSE.c.questionnaire, RESPONSE.c.body, RESPONSE.c.seq, place, total)

@@ -1,4 +1,4 @@
-"""The paths of the R4 face beside the resources: batches, and what the face says of itself."""
+"""The paths of the R4 face beside the resources: batches, and the statement of the face."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,7 +15,7 @@ from fhir_service.web.capability import smart_configuration
 from fhir_service.web.http import FACE, JSON, Handler, address_pairs, caller_of, is_lenient, preferences, route
 
 OPEN = (f"{FACE}/metadata", f"{FACE}/.well-known/smart-configuration")
-"""The paths that need no token."""
+"""The paths without a token."""
 
 
 def batch(service: Service) -> Handler:
@@ -29,7 +29,7 @@ def batch(service: Service) -> Handler:
 
 
 def about(service: Service) -> list[Route]:
-    """Return the paths beside the resources: a batch, and what the face says of itself."""
+    """Return the routes of batches and of the face's statement."""
 
     async def metadata(request: Request) -> Response:
         form, _ = asked(address_pairs(request), OF_READS)

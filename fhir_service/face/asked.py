@@ -1,4 +1,4 @@
-"""The parameters that R4 knows in every request: those that say how the answer shall look, not what is looked for."""
+"""The parameters that R4 defines for every request: the form of the answer, not the content."""
 
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -12,7 +12,7 @@ from fhir_service.web.http import FHIR_JSON, JSON
 
 NOT_ACCEPTABLE = Outcome(406, "not-supported", "Not acceptable")
 MOST_ELEMENTS = 100
-"""So many elements may `_elements` name."""
+"""The most elements in `_elements`."""
 
 OF_WRITES = frozenset(("_format", "_pretty"))
 OF_READS = OF_WRITES | {"_summary", "_elements"}
@@ -43,7 +43,7 @@ class Asked:
 
 
 def asked(pairs: Pairs, known: Collection[str]) -> tuple[Asked, Pairs]:
-    """Return the form that these parameters ask for, and the other parameters. Raises bad requests.
+    """Return the form that these parameters ask for, and the other parameters. Raises the 400 of bad ones.
 
     known: the names that have a meaning in this interaction.
     """
@@ -63,7 +63,7 @@ def asked(pairs: Pairs, known: Collection[str]) -> tuple[Asked, Pairs]:
 
 
 def alone(pairs: Pairs, known: Collection[str], lenient: bool) -> Asked:
-    """Return the form that these parameters ask for, where no others have a meaning. Raises bad requests."""
+    """Return the form that these parameters ask for, if no others are allowed. Raises the 400 of bad ones."""
     form, others = asked(pairs, known)
     if form.summary == "count":
         raise bad("_summary", "count is for searches and histories")
@@ -77,7 +77,7 @@ _MEDIA = {"json": FHIR_JSON, "text/json": FHIR_JSON, FHIR_JSON: FHIR_JSON, JSON:
 
 
 def _format(form: Asked, value: str) -> Asked:
-    # A plus that was not escaped arrives as a blank.
+    # An unescaped plus sign arrives as a blank.
     kind = value.partition(";")[0].strip().lower().replace(" ", "+")
     if kind not in _MEDIA:
         raise FhirError(NOT_ACCEPTABLE, "_format: json is the only format")

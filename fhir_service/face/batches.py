@@ -18,7 +18,7 @@ from fhir_service.service import Service
 
 
 def rendering(caller: Caller, form: Asked, shows: bool) -> Rendering:
-    """Return the form of a batch's answer. shows: whether what was stored is in it."""
+    """Return the form of a batch's answer. shows: True if it includes the stored resources."""
     return Rendering(partial(fetched, caller), partial(_answer, caller, form, shows))
 
 
@@ -43,7 +43,7 @@ def _answer(
 
 
 def _outcome(request: batch.Request, result: Any) -> Written | Shown:
-    """Return what an entry wrote, else its entry in the answer."""
+    """Return the resource that an entry wrote, or else its entry in the answer."""
     if isinstance(result, FhirError):
         return {"response": {"status": str(result.outcome.status), "outcome": outcome_of(result)}}
     if isinstance(result, batch.Fetched):

@@ -25,7 +25,7 @@ class Elements:
 
 @cache
 def elements_of(resource_type: str) -> Elements:
-    """Return the facts about a type. The library that knows them is slow to import."""
+    """Return the facts about a type. Their library is slow to import."""
     from fhir.resources.R4B import get_fhir_model_class
 
     fields = get_fhir_model_class(resource_type).model_fields.items()
@@ -40,7 +40,7 @@ def elements_of(resource_type: str) -> Elements:
 
 
 def part(body: dict[str, Any], asked: Asked) -> dict[str, Any]:
-    """Return the part of a resource that is asked for, marked as such."""
+    """Return the requested part of a resource, marked as a part."""
     facts = elements_of(body["resourceType"])
     kept = {name: value for name, value in body.items() if _is_kept(name, facts, asked)}
     meta = body.get("meta", {})
@@ -48,7 +48,7 @@ def part(body: dict[str, Any], asked: Asked) -> dict[str, Any]:
 
 
 def is_part(body: Any) -> bool:
-    """True if a body says of itself that it is a part of a resource."""
+    """True if a body is marked as a part of a resource."""
     meta = body.get("meta") if isinstance(body, dict) else None
     tags = meta.get("tag") if isinstance(meta, dict) else None
     return isinstance(tags, list) and any(isinstance(tag, dict) and tag.items() >= SUBSETTED.items() for tag in tags)

@@ -50,7 +50,7 @@ def check(service: Service, resource: Resource) -> Handler:
 
 
 def _resource_within(body: Any) -> Any:
-    """Return the resource of the Parameters of an operation, where it comes so: R4 takes either."""
+    """Return the resource of an operation, also from within Parameters: R4 allows both."""
     if not isinstance(body, dict) or body.get("resourceType") != "Parameters":
         return body
     given = body.get("parameter")

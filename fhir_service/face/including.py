@@ -25,12 +25,12 @@ from fhir_service.store.tables import BODIES, RECORD
 
 
 def includable(resource: Resource) -> dict[str, Param]:
-    """Return the parameters of a type that `_include` takes, as it names them."""
+    """Return the parameters of a type for `_include`, by the names that it uses."""
     return {f"{resource.name}:{param.name}": param for param in resource.params if param.target and not param.through}
 
 
 def wanted(resource: Resource, texts: Sequence[str], lenient: bool) -> list[Param]:
-    """Return the parameters whose targets shall be included. Raises the bad request of one that is not known."""
+    """Return the parameters whose targets are to be included. Raises the 400 of an unknown one."""
     known = includable(resource)
     found: dict[str, Param] = {}
     for text in texts:
@@ -76,7 +76,7 @@ def _loaded(service: Service, name: str, ids: Iterable[str], asked: Asked) -> It
 
 
 def _refuse_too_large(connection: Connection, key: Column[str], keys: Collection[str]) -> None:
-    """Raise the outcome of bodies that have more bytes than a page, unless there is one alone."""
+    """Raise the 413 of several bodies that have more bytes than a page together."""
     size = select(func.sum(func.bit_length(key.table.c.body))).where(key.in_(keys))
     if len(keys) > 1 and (connection.execute(size).scalar() or 0) > 8 * MOST:
         raise FhirError(

@@ -24,7 +24,7 @@ Shown = dict[str, Any]
 
 @cache
 def at_face(site: Site) -> Site:
-    """Return the site of the face: its addresses are below the base URL."""
+    """Return the site of the face, whose addresses are below the base URL."""
     return replace(site, base_url=site.base_url + FACE)
 
 
@@ -44,7 +44,7 @@ def formed(body: Shown, asked: Asked) -> Shown:
 
 
 def entry(shown: Shown, site: Site) -> Shown:
-    """Return the beginning of a bundle's entry: a resource and its address."""
+    """Return the beginning of an entry in a Bundle: the resource and its address."""
     return {"fullUrl": at_face(site).url(shown["resourceType"], shown["id"]), "resource": shown}
 
 
@@ -62,7 +62,7 @@ def searchset(page: Page, included: Iterable[Shown], asked: Asked, site: Site) -
 
 
 def history_bundle(resource_type: str, page: Page, asked: Asked, site: Site) -> Shown:
-    """Return the history Bundle of a page: each entry says how the version came about."""
+    """Return the history Bundle of a page. Each entry names the request that made the version."""
     entries = [entry(resource_of(found, asked), site) | origin(resource_type, found) for found in page.found]
     return _bundle("history", page.total, _links(page, asked, site), entries)
 

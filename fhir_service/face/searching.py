@@ -17,7 +17,7 @@ LAST_UPDATED = Param("_lastUpdated", "date", lambda _: None)
 
 
 class FacePage(NamedTuple):
-    """A page as it goes out, the form that was asked for, and the ids of the patients on it."""
+    """A rendered page, the form that was asked for, and the ids of the patients on it."""
 
     body: bytes
     form: Asked
@@ -25,7 +25,7 @@ class FacePage(NamedTuple):
 
 
 def page_of(service: Service, caller: Caller, resource: Resource, pairs: Pairs, lenient: bool) -> FacePage:
-    """Return the page that a query's parameters ask for. Raises bad requests."""
+    """Return the page of a query. Raises the 400 of bad parameters."""
     form, others = asked(pairs, OF_SEARCHES)
     params = wanted(resource, form.includes, lenient)
     query = service, _of_face(resource), bare(others, form), lenient
@@ -35,19 +35,19 @@ def page_of(service: Service, caller: Caller, resource: Resource, pairs: Pairs, 
 
 
 def bare(pairs: Pairs, form: Asked) -> Pairs:
-    """Return the parameters of a page, which is empty where only the number of matches is asked for."""
+    """Return the parameters of a page. The page is empty if only the number of matches is asked for."""
     if form.summary != "count":
         return pairs
     return [*((name, value) for name, value in pairs if name != "_count"), ("_count", "0")]
 
 
 def of_history(pairs: Pairs) -> Pairs:
-    """Return the parameters of a history itself, of those of its request."""
+    """Return the history's own parameters from those of its request."""
     form, others = asked(pairs, OF_READS)
     return bare(others, form)
 
 
 def _of_face(resource: Resource) -> Resource:
-    """Return a type with the parameter and the order that the face adds."""
+    """Return a resource type with the search parameter and the order that the face adds."""
     sorts = {**resource.sorts, LAST_UPDATED.name: "updated_at"}
     return replace(resource, params=(*resource.params, LAST_UPDATED), sorts=sorts)

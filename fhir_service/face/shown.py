@@ -27,17 +27,17 @@ async def body_of(service: Service, found: Found, form: Asked) -> bytes:
     def made() -> bytes:
         return showing.rendered(service, dump_json(resource_of(found, form), form.pretty))
 
-    # Facts about elements are slow to import, once.
+    # The module of elements is slow to import, but only once.
     slow = form.is_part or len(found.body) > LARGE_BODY
     return await run_in_threadpool(made) if slow else made()
 
 
 def tag_of(text: str) -> str:
-    """Return a tag as the interface writes it: some clients send it as a strong one."""
+    """Return an entity tag as the interface writes it: some clients send it as a strong tag."""
     version = text.strip().removeprefix("W/").strip('"')
     return version if version == "*" else f'W/"{version}"'
 
 
 def is_known(request: Request, found: Found) -> bool:
-    """True if a request names the version of a resource as one that it has."""
+    """True if a request says that the client has this version of a resource already."""
     return etag(found.version) in map(tag_of, request.headers.get("if-none-match", "").split(","))

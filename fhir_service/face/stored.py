@@ -34,7 +34,7 @@ class Written(NamedTuple):
 
 
 def stored(service: Service, written: Iterable[Written]) -> dict[tuple[str, str], Found]:
-    """Return what was written, as it is now; nothing if it cannot be read, as that does not undo the writes."""
+    """Return the current state of the written resources; or none if they cannot be read."""
     ids: dict[str, dict[str, None]] = defaultdict(dict)
     for one in written:
         ids[one.type][one.id] = None
@@ -54,7 +54,7 @@ def stored(service: Service, written: Iterable[Written]) -> dict[tuple[str, str]
 
 
 def entry_of(service: Service, caller: Caller, written: Written, found: Found | None, room: int) -> tuple[Shown, int]:
-    """Return the entry of what was written, and the size of the resource in it: none where there is no room for it."""
+    """Return the entry of a written resource, and the bytes of that resource, which is left out if there is no room."""
     url = at_face(service.site).url(written.type, written.id)
     response = {"status": str(written.status), "location": url}
     if found:

@@ -80,7 +80,7 @@ async def _stored(
     try:
         found = await showing.current(service, resource, resource_id)
     except FhirError:
-        # An error would say that nothing is stored.
+        # An error would mean that nothing is stored.
         return answer
     headers = dict(answer.headers) | showing.validators(found)
     headers.pop("content-length", None)

@@ -1,4 +1,4 @@
-"""A loaded Claim as a charge: its total, else the sum of its items, on the day it was created. Amounts are cents."""
+"""A loaded Claim as a charge: its total, or else the sum of its items, on the day it was created, in cents."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Charged:
 
 
 def charge(claim: dict[str, Any], flaws: list[Flaw]) -> Charged | None:
-    """PAY-BALANCE-02 to 04: what the Claim charges. None when it makes no charge; with flaws when it is refused."""
+    """Return the charge of a Claim; None if it charges nothing. Flaws refuse the Claim (PAY-BALANCE-02 to 04)."""
     if any(money.get("currency", "USD") != "USD" for money in _moneys(claim)):
         flaws.append(Flaw("Claim.total.currency", "the currency is not USD"))
     created = time_of(claim, "created", "Claim", flaws)
@@ -55,7 +55,7 @@ def _amount(claim: dict[str, Any]) -> Decimal | None:
 
 
 def _item_amount(item: dict[str, Any]) -> Decimal | None:
-    """The net amount of an item, else its price times quantity and factor."""
+    """Return the net amount of an item, or else its price times quantity and factor."""
     net, price = _number(item.get("net", {}).get("value")), _number(item.get("unitPrice", {}).get("value"))
     if net is not None or price is None:
         return net

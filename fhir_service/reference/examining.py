@@ -1,4 +1,4 @@
-"""One record made ready to be stored: what is wrong with it, else what the store will hold of it. Pure, by type."""
+"""Examine one record: find its flaws, or make the rows that the store will hold. Pure functions, by type."""
 
 import hashlib
 from collections.abc import Callable, Collection
@@ -32,7 +32,7 @@ STATUSES: dict[str, Collection[str]] = {"Questionnaire": QUESTIONNAIRE_STATUSES,
 
 @dataclass(slots=True)
 class Ready:
-    """The stored record. `shown` is the stored form of a type that the interface shows."""
+    """A record ready to be stored. shown: the stored form, for a type that the interface shows."""
 
     record: Record
     digest: str
@@ -56,7 +56,7 @@ class Ready:
 
 
 def named(record: Record) -> None:
-    """Add what is wrong with a record before it is looked into: its type and id."""
+    """Add flaws for a missing or wrong type or id of a record."""
     kind = record.body.get("resourceType")
     if record.flaws:
         return
@@ -72,7 +72,7 @@ def named(record: Record) -> None:
 
 
 def ready(record: Record, site: Site) -> Ready:
-    """The record with its digest and its references. Adds a flaw when it cannot be written as JSON."""
+    """Return a record with its digest and its references. Add a flaw if it cannot be written as JSON."""
     try:
         digest = hashlib.sha256(orjson.dumps(record.body, default=str, option=orjson.OPT_SORT_KEYS)).hexdigest()
     except orjson.JSONEncodeError:

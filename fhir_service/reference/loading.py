@@ -22,7 +22,7 @@ from fhir_service.store.store import Store
 from fhir_service.writing.writer import Writer
 
 MOST_RECORDS = 500
-"""Records of a transaction. Other writes take their turn between two."""
+"""The records of a transaction. Other writes take their turn between two transactions."""
 MOST_BYTES = 16 * 1024 * 1024
 
 
@@ -99,7 +99,7 @@ class _Load:
         return self._report(paths)
 
     def _survey(self, holding: dict[Path, set[str]]) -> Iterator[Record]:
-        """The patients of all files; notes what types each file holds, and refuses what is of no type."""
+        """Yield the patients of all files. Note the types in each file, and refuse records without a type."""
         for path, kinds in holding.items():
             for record in records(path):
                 named(record)
@@ -124,7 +124,7 @@ class _Load:
                 self._targets.update((kind, target) for target in record.targets)
 
     def _chunks(self, found: Iterable[Record]) -> Iterator[list[Ready]]:
-        """The records in chunks that are bounded in number and size, no id twice in one."""
+        """Yield the records in chunks of bounded number and size. No id is twice in a chunk."""
         chunk: dict[str, Ready] = {}
         size = 0
         for record in found:
@@ -141,7 +141,7 @@ class _Load:
             yield list(chunk.values())
 
     def _skip_known(self, chunk: list[Ready]) -> None:
-        """Examines the records that are not stored as they are."""
+        """Examine the records that differ from the stored ones."""
         with self._store.read(creates=False) as connection:
             known = storing.known(connection, self._store.dialect, {record.reference for record in chunk})
         for record in chunk:

@@ -34,7 +34,7 @@ _NOT_XML = re.compile("[\ufffe\uffff]")
 
 
 class _Narrative(HTMLParser):
-    """Writes well-formed XHTML of what it is fed, within one `div`."""
+    """A parser that writes what it is fed as well-formed XHTML, within one `div`."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -92,7 +92,7 @@ def _clean(text: str) -> str:
 
 
 def _allowed(attributes: dict[str, str | None]) -> dict[str, str]:
-    """The attributes that may stay, with values that may stay."""
+    """Return the attributes whose names and values are allowed."""
     found: dict[str, str] = {}
     for name, value in attributes.items():
         text = _clean(value or "")
@@ -103,7 +103,7 @@ def _allowed(attributes: dict[str, str | None]) -> dict[str, str]:
 
 
 def sanitised(div: str) -> str | None:
-    """A narrative's `div` as it may be shown; None when nothing is left that says something."""
+    """Return the part of a narrative's `div` that is allowed; None if no text is left."""
     narrative = _Narrative()
     narrative.feed(div.strip())
     written = narrative.finish()
@@ -111,5 +111,5 @@ def sanitised(div: str) -> str | None:
 
 
 def paragraphs(*texts: str) -> str:
-    """A `div` of these paragraphs."""
+    """Return a `div` of these paragraphs."""
     return f'<div xmlns="{XHTML}">{"".join(f"<p>{escape(text, quote=False)}</p>" for text in texts if text)}</div>'

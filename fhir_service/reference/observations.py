@@ -1,4 +1,4 @@
-"""A loaded Observation as the service shows it: as it was loaded, with references and codes in the interface's form."""
+"""A loaded Observation as the service shows it: unchanged, but with references and codes in the interface's form."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A loaded Questionnaire as the interface shows it, what makes it unfit, and its versions by name."""
+"""A loaded Questionnaire: its form at the interface, the flaws that refuse it, and its versions by name."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -36,7 +36,7 @@ _ROOT = "Questionnaire"
 
 
 def completed(value: Any) -> Any:
-    """REF-09: the record with `answerBoolean` where an `exists` or `not_exists` condition left it out."""
+    """Return the record with `answerBoolean` added to `exists` and `not_exists` conditions without it (REF-09)."""
     if isinstance(value, list):
         return [completed(part) for part in value]
     if not isinstance(value, dict):
@@ -49,7 +49,7 @@ def completed(value: Any) -> Any:
 
 
 def shown(questionnaire: dict[str, Any], site: Site) -> dict[str, Any]:
-    """The questionnaire (a valid and fit one) in the form in which it is stored, with the site's markers."""
+    """Return the stored form, with markers, of a questionnaire without flaws."""
     types = {item["linkId"]: item for _, item in _items(questionnaire.get("item", ()), "")}
     return optional(
         {
@@ -91,7 +91,7 @@ def _condition(condition: dict[str, Any], by_link: dict[str, dict[str, Any]], si
 
 
 def _display(coding: dict[str, Any], question: dict[str, Any]) -> str | None:
-    """The display of the option with this coding."""
+    """Return the display of the option with this coding."""
     options = [option["valueCoding"] for option in question.get("answerOption", ())]
     same = [o for o in options if (o.get("system"), o.get("code")) == (coding.get("system"), coding.get("code"))]
     return same[0].get("display") if same else None
@@ -109,7 +109,7 @@ def _coding(coding: dict[str, Any], site: Site) -> dict[str, Any]:
 
 
 def flaws_of(questionnaire: dict[str, Any], site: Site) -> Iterator[Flaw]:
-    """Decisions Q1 and Q1a, QNR-ITEM-08 and -17, REF-QNR-02 to -08: why a valid questionnaire cannot be taken."""
+    """Return why a valid questionnaire is refused (Q1, Q1a, QNR-ITEM-08, QNR-ITEM-17, REF-QNR-02 to -08)."""
     yield from _own(questionnaire)
     items = list(_items(questionnaire.get("item", ()), f"{_ROOT}.item"))
     if missing := list(_missing(items)):
@@ -137,14 +137,14 @@ def _own(questionnaire: dict[str, Any]) -> Iterator[Flaw]:
 
 
 def _items(items: Iterable[dict[str, Any]], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every item of every depth, with its FHIRPath."""
+    """Yield all items of all depths, each with its FHIRPath."""
     for index, item in enumerate(items):
         yield f"{path}[{index}]", item
         yield from _items(item.get("item", ()), f"{path}[{index}].item")
 
 
 def _missing(items: list[tuple[str, dict[str, Any]]]) -> Iterator[Flaw]:
-    """Elements that FHIR takes as given when they hold nothing but extensions."""
+    """Yield required elements that hold nothing but extensions, which FHIR accepts."""
     for path, item in items:
         yield from _lacking(path, item, "linkId", "type")
         for index, condition in enumerate(item.get("enableWhen", ())):
@@ -195,7 +195,7 @@ def _options(path: str, item: dict[str, Any], kind: str | None, site: Site) -> I
 
 
 def _repeated(items: list[tuple[str, dict[str, Any]]]) -> Iterator[Flaw]:
-    """REF-QNR-06: a `linkId`, or the code of a question, that occurs again."""
+    """Yield each `linkId` and each code of a question that occurs again (REF-QNR-06)."""
     links: set[str] = set()
     codes: set[tuple[str | None, str | None]] = set()
     for path, item in items:
@@ -250,25 +250,25 @@ def _options_are_codings(question: dict[str, Any]) -> bool:
 
 
 def version(name: str) -> int | None:
-    """The number of ` (v<number>)` after a name."""
+    """Return the number in ` (v<number>)` after a name."""
     match = _VERSIONED.match(name)
     return int(match[2]) if match else None
 
 
 def base(name: str) -> str:
-    """A name without its version."""
+    """Return a name without its version."""
     match = _VERSIONED.match(name)
     return match[1] if match else name
 
 
 def next_version(name: str, taken: Iterable[str]) -> str:
-    """The name of the next version to retire, given all names in use: numbers count from 1."""
+    """Return the name for the next version to retire, given all names in use. Versions count from 1."""
     numbers = [number for other in taken if base(other) == name and (number := version(other))]
     return f"{name} (v{max(numbers, default=0) + 1})"
 
 
 def same_content(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """True if two stored forms differ at most in status and version."""
+    """True if two stored forms are equal except for status and version."""
     return _content(one) == _content(other)
 
 
@@ -277,7 +277,7 @@ def _content(stored: dict[str, Any]) -> dict[str, Any]:
 
 
 def versioned(new: dict[str, Any], stored: dict[str, Any] | None, taken: Iterable[str]) -> dict[str, Any]:
-    """A loaded questionnaire as it will stand: a retired one stays so, with its version (STATE-QNR-03 and -05)."""
+    """Return a loaded questionnaire with its final name. A retired one keeps its version (STATE-QNR-03 and -05)."""
     was_retired = stored is not None and stored["status"] == "retired"
     if (new["status"] == "active" and not was_retired) or version(new["name"]):
         return new | {"status": "retired"} if was_retired else new
@@ -287,5 +287,5 @@ def versioned(new: dict[str, Any], stored: dict[str, Any] | None, taken: Iterabl
 
 
 def retired(stored: dict[str, Any], taken: Iterable[str]) -> dict[str, Any]:
-    """An active questionnaire retired: it gets the next version of its name."""
+    """Return an active questionnaire as retired, under the next version of its name."""
     return stored | {"status": "retired", "name": next_version(stored["name"], taken)}

@@ -28,11 +28,11 @@ _ID = re.compile(rf"{ID_PATTERN}\Z", re.ASCII)
 
 
 class ForeignFile(Exception):
-    """A file that is no reference data. The message names it, and the line and what is wrong there."""
+    """A file without reference data. The message names the file, the line, and what is wrong there."""
 
 
 class Flaw(NamedTuple):
-    """One thing that is wrong with a record: where (FHIRPath), and what, without a value of it."""
+    """One thing that is wrong with a record: its FHIRPath, and a text without a value."""
 
     expression: str
     text: str
@@ -40,7 +40,7 @@ class Flaw(NamedTuple):
 
 @dataclass(slots=True)
 class Record:
-    """A record as it was read; with flaws it is refused. `line` counts from 1, `size` is in bytes."""
+    """A record as it was read. One with flaws is refused. `line` counts from 1, `size` is in bytes."""
 
     file: str
     line: int
@@ -50,13 +50,13 @@ class Record:
 
     @property
     def type(self) -> str | None:
-        """The resource type, when it looks like one."""
+        """The resource type, if it looks like one."""
         found = self.body.get("resourceType")
         return found if isinstance(found, str) and printable(found) == found else None
 
     @property
     def id(self) -> str | None:
-        """The id, when it is one."""
+        """The id, if it is valid."""
         found = self.body.get("id")
         return found if isinstance(found, str) and _ID.match(found) else None
 
@@ -87,7 +87,7 @@ def _unreadable(error: OSError) -> None:
 
 
 def refuse_foreign(paths: Iterable[Path]) -> None:
-    """Raises ForeignFile for a file that holds no reference data at all: none of its first texts is a JSON object."""
+    """Raise ForeignFile for a file without any reference data: none of its first texts is a JSON object."""
     for path in paths:
         if first := first_of_foreign(path):
             text = first.flaws[0].text
@@ -97,7 +97,7 @@ def refuse_foreign(paths: Iterable[Path]) -> None:
 
 
 def first_of_foreign(path: Path) -> Record | None:
-    """Return the first record, with its flaw, of a file that holds no reference data at all; None for any other."""
+    """Return the first record, with its flaw, of a file without any reference data; None for any other file."""
     first = list(islice(records(path), _TRIED))
     foreign = first and all(record.flaws and not record.flaws[0].expression for record in first)
     return first[0] if foreign else None
@@ -115,7 +115,7 @@ def records(path: Path) -> Iterator[Record]:
 
 
 def _texts(path: Path, lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """The JSON texts of a file with the lines on which they begin."""
+    """Yield the JSON texts of a file, with the lines on which they begin."""
     if path.name.endswith(".json"):
         yield 1, b"".join(lines).removeprefix(b"\xef\xbb\xbf")
         return
@@ -141,7 +141,7 @@ def _record(file: str, line: int, raw: bytes) -> Record:
 
 
 def _unfit(value: Any, path: str) -> Iterator[Flaw]:
-    """Text that cannot be stored, and nulls where FHIR has none."""
+    """Yield flaws for text that cannot be stored, and for nulls that FHIR does not allow."""
     stack = [(value, path)]
     while stack:
         value, path = stack.pop()

@@ -1,4 +1,4 @@
-"""The loaded records that the interface does not show: names of people and groups, and the notes of encounters."""
+"""Loaded records that the interface does not show: names of people and groups, and the notes of encounters."""
 
 import re
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class EncounterNote:
 
 
 def display(body: dict[str, Any]) -> str | None:
-    """The name of a Group, Patient or Practitioner."""
+    """Return the name of a Group, Patient or Practitioner."""
     name = body.get("name")
     if isinstance(name, str):
         return name
@@ -34,7 +34,7 @@ def display(body: dict[str, Any]) -> str | None:
 
 
 def note(encounter: dict[str, Any], site: Site, flaws: list[Flaw]) -> EncounterNote:
-    """QR-NOTE-10: the note of an Encounter, by its note-id extension, and what its status makes of it."""
+    """Return the note of an Encounter: its id from the note-id extension, its state from the status (QR-NOTE-10)."""
     found = None
     for index, extension in enumerate(encounter.get("extension", ())):
         if extension.get("url") == site.note_id:

@@ -1,4 +1,4 @@
-"""References of loaded records to each other, and times: what the types have in common."""
+"""References between loaded records, and their times: common to all types."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _PARTIAL = re.compile(r"\d{4}(?:-\d\d)?\Z", re.ASCII)
 
 
 def target_of(element: Any, site: Site, *types: str) -> str | None:
-    """`Type/id` of a reference to a loadable record (of these types); None for a reference to anything else."""
+    """Return `Type/id` of a reference to a loadable record of these types; None for any other reference."""
     text = element.get("reference") if isinstance(element, dict) else None
     if not isinstance(text, str):
         return None
@@ -26,7 +26,7 @@ def target_of(element: Any, site: Site, *types: str) -> str | None:
 
 
 def targets(body: Any, site: Site) -> Iterator[str]:
-    """Every reference of a record to a loadable record, at any depth, as `Type/id`."""
+    """Return all references of a record to loadable records, at any depth, as `Type/id`."""
     stack = [body]
     while stack:
         value = stack.pop()
@@ -39,7 +39,7 @@ def targets(body: Any, site: Site) -> Iterator[str]:
 
 
 def patient_of(body: dict[str, Any], element: str, site: Site, required: bool, flaws: list[Flaw]) -> str | None:
-    """The id of the patient that an element names; a flaw when it has to name one and does not."""
+    """Return the id of the patient that an element names. Add a flaw if it has to name one and does not."""
     found = target_of(body.get(element), site, "Patient")
     if found is None and required:
         flaws.append(Flaw(f"{body['resourceType']}.{element}", "names no patient in the form Patient/<id>"))
@@ -47,7 +47,7 @@ def patient_of(body: dict[str, Any], element: str, site: Site, required: bool, f
 
 
 def time_of(body: dict[str, Any], element: str, path: str, flaws: list[Flaw]) -> str | None:
-    """A date, or a datetime in UTC; a flaw for one that does not exist in the calendar."""
+    """Return a date, or a datetime in UTC. Add a flaw if it is not in the calendar."""
     text = body.get(element)
     if text is None:
         return None

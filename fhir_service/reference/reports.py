@@ -1,4 +1,4 @@
-"""A loaded DiagnosticReport as the interface shows it, and the documents that came with it."""
+"""A loaded DiagnosticReport: its form at the interface, and its documents."""
 
 import base64
 import binascii
@@ -34,7 +34,7 @@ class Document:
 
 
 def shown(report: dict[str, Any], site: Site, flaws: list[Flaw]) -> tuple[dict[str, Any], list[Document]]:
-    """The report in the form in which it is stored, with the site's markers; and its documents in order."""
+    """Return the stored form of a report, with markers, and its documents in order."""
     if not report.get("status"):
         flaws.append(Flaw("DiagnosticReport.status", "a required element is missing"))
     status = STATUSES.get(report.get("status", ""))
@@ -67,7 +67,7 @@ def shown(report: dict[str, Any], site: Site, flaws: list[Flaw]) -> tuple[dict[s
 
 
 def documents(report: dict[str, Any], flaws: list[Flaw]) -> list[Document]:
-    """DR-31, DR-32: the documents that a report holds; one that lies elsewhere is dropped and never fetched."""
+    """Return the documents in a report. A document at an address is dropped, and never fetched (DR-31, DR-32)."""
     found = []
     for index, form in enumerate(report.get("presentedForm", ())):
         if (data := form.get("data")) is None:
@@ -86,7 +86,7 @@ def documents(report: dict[str, Any], flaws: list[Flaw]) -> list[Document]:
 
 
 def without_documents(report: dict[str, Any]) -> dict[str, Any]:
-    """The report without the data of its documents, which are kept beside it."""
+    """Return a report without the data of its documents, which are stored beside it."""
     forms = [
         {name: value for name, value in form.items() if name != "data"} for form in report.get("presentedForm", ())
     ]
@@ -94,7 +94,7 @@ def without_documents(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _concept(concept: dict[str, Any], site: Site) -> dict[str, Any]:
-    """The codings of a concept. Any system may be used (DR-14)."""
+    """Return the codings of a concept. Any system is allowed (DR-14)."""
     return optional({"coding": [_coding(coding, site) for coding in concept.get("coding", ())]})
 
 
@@ -127,7 +127,7 @@ def _form(report_id: str, number: int, document: Document) -> dict[str, Any]:
 
 
 def _narrative(report: dict[str, Any]) -> str | None:
-    """DR-06: the loaded narrative as it may be shown."""
+    """Return the allowed part of the narrative (DR-06)."""
     loaded = report.get("text", {}).get("div")
     return sanitised(loaded) if isinstance(loaded, str) else None
 

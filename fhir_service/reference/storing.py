@@ -1,4 +1,4 @@
-"""Storing a chunk of examined records in one transaction: what is new, what replaces, what the store refuses."""
+"""Store a chunk of examined records in one transaction: add new ones, replace older ones, refuse the rest."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
@@ -30,7 +30,7 @@ QUESTIONNAIRE, RESPONSE, TASK = BODIES["Questionnaire"], BODIES["QuestionnaireRe
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The row that is stored under a record's type and id."""
+    """The stored row of a record's type and id."""
 
     digest: str
     last_updated: str | None
@@ -39,7 +39,7 @@ class Known:
 
 
 def known(connection: Connection, dialect: Dialect, references: Collection[str]) -> dict[str, Known]:
-    """The stored records among these, by `Type/id`."""
+    """Return the stored rows of these records, by `Type/id`."""
     columns = ("reference", "digest", "last_updated", "patient", "note")
     return {row[0]: Known(*row[1:]) for row in dialect.among(connection, RECORD, "reference", references, columns)}
 
@@ -56,7 +56,7 @@ def stays(stored: Known, new: Ready) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The context of storing."""
+    """What storing needs beside the records."""
 
     dialect: Dialect
     next_seq: Callable[[], int]
@@ -65,7 +65,7 @@ class Tools:
 
 
 class Chunk:
-    """Records of one type, each id once, and what becomes of them in this transaction."""
+    """Records of one type, each id once, and their verdicts in this transaction."""
 
     def __init__(self, connection: Connection, tools: Tools, records: Sequence[Ready]) -> None:
         self.connection, self.tools, self.records = connection, tools, records
@@ -96,11 +96,11 @@ class Chunk:
         return "unchanged" if stays(stored, record) else "updated"
 
     def _waiting(self) -> list[Ready]:
-        """The records that are new or newer."""
+        """Return the records that are new, or newer than the stored ones."""
         return [r for r in self.records if not ((stored := self.known.get(r.reference)) and stays(stored, r))]
 
     def _refuse_without_patient(self) -> None:
-        """REF-06: a record whose patient is not stored is refused."""
+        """Refuse each record whose patient is not stored (REF-06)."""
         wanted = {f"Patient/{record.patient}" for record in self.records if record.patient}
         found = known(self.connection, self.tools.dialect, wanted)
         for record in self.records:
@@ -111,7 +111,7 @@ class Chunk:
     # --- by type ---
 
     def _plain(self, _: list[Ready]) -> None:
-        """Nothing beside the record itself."""
+        """Store nothing beside the records themselves."""
 
     def _records(self, records: list[Ready]) -> None:
         """The records as they were loaded."""
@@ -122,7 +122,7 @@ class Chunk:
             self._put(RECORD, row, new=record.reference not in self.known)
 
     def _put(self, table: Table, row: dict[str, Any], new: bool) -> None:
-        """Add a row, or changes the one with the same key, the first of its columns."""
+        """Add a row, or change the row with its key, which is the first column."""
         if new:
             self.changes.add(table, row)
         else:
@@ -155,12 +155,12 @@ class Chunk:
             self._put(NOTE, row | {"service_at": note.service_at}, new=own != note.id)
 
     def _leave(self, own: str, new: str) -> None:
-        """Remove a note. The responses in it go to the note that takes its place."""
+        """Remove a note. Move its responses to the note that replaces it."""
         self.connection.execute(delete(NOTE).where(NOTE.c.id == own))
         self._revise("QuestionnaireResponse", RESPONSE.c.note == own, f'"valueId":"{own}"', f'"valueId":"{new}"')
 
     def _groups(self, records: list[Ready]) -> None:
-        """Show the new name of a renamed group in the tasks that are assigned to it."""
+        """Put the new name of a renamed group into the tasks that are assigned to it."""
         changed = {record.reference: record for record in records if record.reference in self.known}
         names = self.tools.dialect.among(self.connection, RECORD, "reference", changed, ("reference", "display"))
         for group, name in names:
@@ -183,7 +183,7 @@ class Chunk:
             self._flush()
 
     def _claims(self, records: list[Ready]) -> None:
-        """The charges of claims (decision P3)."""
+        """Store the charges of claims (decision P3)."""
         ids = {record.id for record in records if record.reference in self.known}
         charged = {row[0] for row in self.tools.dialect.among(self.connection, CHARGE, "claim", ids, ("claim",))}
         gone = [record.id for record in records if record.charge is None and record.id in charged]
@@ -195,18 +195,18 @@ class Chunk:
                 self._put(CHARGE, row | {"cents": record.charge.cents, "paid": 0}, new=record.id not in charged)
 
     def _reallocate(self, records: list[Ready]) -> None:
-        """REF-08: the patients of these claims, and those they had before, get their accounts made anew."""
+        """Make the accounts of these claims' patients again, and those of their former patients (REF-08)."""
         before = [self.known[record.reference].patient for record in records if record.reference in self.known]
         reallocate(self.connection, sorted({p for p in [*before, *(r.patient for r in records)] if p}))
 
     def _observations(self, records: list[Ready]) -> None:
-        """Observations as they are shown."""
+        """Store observations in their form at the interface."""
         current = self._current("Observation", [record.id for record in records if record.reference in self.known])
         for record in records:
             self._show("Observation", record.shown or {}, current.get(record.id))
 
     def _reports(self, records: list[Ready]) -> None:
-        """Reports as they are shown, and their documents."""
+        """Store reports in their form at the interface, and their documents."""
         changed = [record.id for record in records if record.reference in self.known]
         current = self._current("DiagnosticReport", changed)
         if changed:
@@ -231,7 +231,7 @@ class Chunk:
     # --- questionnaires ---
 
     def _questionnaires(self, records: list[Ready]) -> None:
-        """Questionnaires one after another, as each may retire another of its name (decision Q2)."""
+        """Store questionnaires one after another: each may retire another of its name (decision Q2)."""
         for record in records:
             self._questionnaire(record)
             self._flush()
@@ -255,20 +255,20 @@ class Chunk:
         return self.connection.execute(query).first() is not None
 
     def _names(self, base: str) -> list[tuple[str, str, str]]:
-        """(id, name, status) of the stored questionnaires with this name, whatever the version."""
+        """Return (id, name, status) of all stored versions of this name."""
         columns = (QUESTIONNAIRE.c.id, QUESTIONNAIRE.c.name, QUESTIONNAIRE.c.status)
         query = select(*columns).where(QUESTIONNAIRE.c.name.startswith(base, autoescape=True))
         rows = self.connection.execute(query.order_by(QUESTIONNAIRE.c.seq)).all()
         return [(row.id, row.name, row.status) for row in rows if questionnaires.base(row.name) == base]
 
     def _retire(self, active: list[tuple[str, str, str]], names: list[tuple[str, str, str]]) -> None:
-        """Retires the questionnaire that has been the active one of its name so far."""
+        """Retire the active questionnaire of a name."""
         for old in self._current("Questionnaire", [row[0] for row in active]).values():
             self._show("Questionnaire", questionnaires.retired(old.stored, [name for _, name, _ in names]), old)
 
 
 def _assigned(group: str, name: str | None) -> str:
-    """Return the text of the reference to a group as it stands in the body of a task."""
+    """Return the text of a reference to a group in the body of a task."""
     return dump_json(reference(group, name or group)).decode()
 
 
@@ -288,7 +288,7 @@ def is_plain(kind: str | None) -> bool:
 
 
 def unresolved(connection: Connection, dialect: Dialect, wanted: Collection[str]) -> set[str]:
-    """Those of these references whose record is not stored."""
+    """Return the references whose record is not stored."""
     found: set[str] = set()
     every = sorted(wanted)
     for start in range(0, len(every), 5000):
@@ -298,7 +298,7 @@ def unresolved(connection: Connection, dialect: Dialect, wanted: Collection[str]
 
 
 def by_type(counts: Counter[tuple[str, str]], missing: set[str]) -> dict[str, int]:
-    """Count the references without a target by type of their records, from counts by (type, reference)."""
+    """Count references without a target by the type of their records. counts: by (type, reference)."""
     found: dict[str, int] = defaultdict(int)
     for (kind, target), count in counts.items():
         if target in missing:

@@ -40,7 +40,7 @@ def _model(resource_type: str) -> type[BaseModel]:
 
 
 def flaws_of(resource_type: str, body: dict[str, Any]) -> Iterator[Flaw]:
-    """Return the structural findings of FHIR R4 on a record of this type."""
+    """Return what is wrong with the structure of a record of this type by FHIR R4."""
     try:
         _model(resource_type).model_validate(body)
     except ValidationError as error:
