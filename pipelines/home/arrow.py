@@ -1,7 +1,7 @@
-"""Arrow columns from Python values, made of the buffers that Arrow's format describes.
+"""Make Arrow columns from Python values, directly from the buffers that Arrow's format describes.
 
-`pyarrow.array` and `pyarrow.scalar` look for pandas first, and load it where it is installed: half a second and 60 MB
-in each process. So what many processes do for every file is made here.
+`pyarrow.array` and `pyarrow.scalar` first look for pandas, and load it if it is installed. That costs half a second
+and 60 MB in each process. So this module makes the columns that many processes need for every file.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def table_of_rows(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
 def _texts(values: list[Any], there: list[bool] | None) -> pa.Array:
     texts = [value or "" for value in values] if there else values
     together = "".join(texts)
-    if together.isascii():  # as many bytes as signs
+    if together.isascii():  # as many bytes as characters
         return _of_buffers(values, there, pa.string(), _offsets(texts), together.encode())
     encoded = [text.encode() for text in texts]
     return _of_buffers(values, there, pa.string(), _offsets(encoded), b"".join(encoded))
@@ -81,7 +81,7 @@ def _structs(values: list[Any], there: list[bool] | None, kind: pa.StructType) -
 
 
 def _offsets(parts: Sequence[Any]) -> NDArray[np.int32]:
-    """Return where each part begins in all of them together, and where the last one ends."""
+    """Return where each part begins in all parts together, and where the last one ends."""
     ends = np.zeros(len(parts) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, parts), np.int32, len(parts)), out=ends[1:])
     return ends

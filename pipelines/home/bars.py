@@ -1,4 +1,6 @@
-"""Progress of a run: bars, one per stage, where there is a terminal. Of its own, since these take long to import."""
+"""Progress of a run as bars on a terminal, one for each stage. A module of its own, since `rich` takes long to
+import.
+"""
 
 from functools import partial
 from typing import TextIO
@@ -21,14 +23,14 @@ from pipelines.home.progress import PlainProgress, Progress
 
 
 class RateColumn(ProgressColumn):
-    """Rows a second, of late."""
+    """The present speed in rows a second."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:,.0f}/s" if task.speed else "")
 
 
 class BarProgress(Progress):
-    """One bar per stage: where a terminal is narrow, the bar gives way to the numbers."""
+    """One bar for each stage. On a narrow terminal the numbers come before the bar."""
 
     def __init__(self, console: Console) -> None:
         columns = (
@@ -70,10 +72,10 @@ class BarProgress(Progress):
     def close(self) -> None:
         self._bars.stop()
         self._task = None
-        for task in self._bars.task_ids:  # a later stage shows its bar alone
+        for task in self._bars.task_ids:  # so that a later stage shows only its own bar
             self._bars.remove_task(task)
 
 
 def progress_on(out: TextIO) -> Progress:
-    """Bars when `out` is a terminal, else lines."""
+    """Return bars if `out` is a terminal, else lines."""
     return BarProgress(Console(file=out)) if out.isatty() else PlainProgress(partial(print, file=out, flush=True))

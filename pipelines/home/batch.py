@@ -1,4 +1,4 @@
-"""A received file: one batch, named by its feed and the hash of its bytes, and the folder that holds it."""
+"""A received file: one batch, named by its feed and the hash of its bytes, and the batch's folder."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +12,11 @@ CONTROL = ".control.json"
 SOURCE = ("sha256", "source/*")
 """Patterns of the files of a batch that came with its file."""
 BESIDE_FILE = ("sha256", f"source/*{CONTROL}")
-"""Those of them but for the file itself."""
+"""Those of `SOURCE` without the file itself."""
 
 
 class Unreadable(WronglyAsked):
-    """A file that cannot be read as a whole. The message is one sentence: the file, what is wrong, what to do."""
+    """A file that cannot be read as a whole. The text is one sentence: the file, the problem, what to do."""
 
 
 @contextmanager
@@ -29,20 +29,20 @@ def reading_file(name: str, failure: type[Explained] = Unreadable) -> Iterator[N
 
 
 def reason_of(error: OSError) -> str:
-    """Return the words for a failure of the system."""
+    """Return the words for an error of the system."""
     return error.strerror or type(error).__name__
 
 
 class NotReadToItsEnd(Unreadable):
-    """This program failed on a file, or had no memory for it. That says nothing of the file."""
+    """This program failed on a file, or had too little memory for it. The file may be fine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
     """A file in its batch.
 
-    path_in_batch: the copy that the stages read; `sha256` and `size` (bytes) are those of the file as it came.
-    received_at: when it was taken in, aware.
+    path_in_batch: the copy that the stages read; `sha256` and `size` (bytes) are of the file as it came. received_at:
+    when it was taken in, with its zone.
     """
 
     batch_id: str
@@ -54,30 +54,30 @@ class Received:
 
 
 def batch_name(feed: str, sha256: str) -> str:
-    """Return the name of a batch, by its feed and the hash of its file."""
+    """Return the name of a batch, made of its feed and the hash of its file."""
     return f"{feed}-{sha256[:12]}"
 
 
 def shown(name: str | Path) -> str:
-    """A file's name, or its path, as text on one line: what is no text in it (other bytes, line breaks) as escapes."""
+    """Return a file's name or path as text on one line; other bytes, line breaks and the like become escapes."""
     text = str(name).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 def control_of(file: Path) -> Path:
-    """The place of the control totals of a file."""
+    """Return the path of the control totals of a file."""
     return file.with_name(file.name + CONTROL)
 
 
 def is_control(file_name: str) -> bool:
-    """True if a file, by its name, holds the control totals of another file."""
+    """True if a file, by its name, contains the control totals of another file."""
     return file_name.endswith(CONTROL)
 
 
 def received_before(folder: Path) -> Received | None:
-    """The file of a batch folder; None when the folder holds none (purged, or not a batch).
+    """Return the file of a batch folder; None if there is none (purged, or not a batch).
 
-    It came when its hash was written down: the copy is a new one each time that the same file comes again.
+    The file's time is that of the file `sha256`: the copy is made anew each time that the file comes.
     """
     try:
         sha256, time = (folder / "sha256").read_text(errors="replace").strip(), came(folder)
@@ -94,5 +94,5 @@ def source_in(folder: Path) -> Path:
 
 
 def came(folder: Path) -> datetime:
-    """Return the time at which the file of a batch came. Raises `OSError` where that is not known."""
+    """Return when the file of a batch came. Raises `OSError` if that is unknown."""
     return datetime.fromtimestamp((folder / "sha256").stat().st_mtime, UTC)

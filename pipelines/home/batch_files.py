@@ -1,4 +1,4 @@
-"""The files of a batch's folder that are kept: which they are, and how one is known for what it was."""
+"""The files of a batch's folder that are kept: which files these are, and how one is recognized as unchanged."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -10,19 +10,19 @@ from pipelines.home.paths import is_file, matching
 MANIFESTS = "run-*/manifest.json"
 ACCEPTED = "run-*/accepted.parquet"
 NONE = ""
-"""No file, where only what a batch has is to be known."""
+"""A pattern of no file, for when only the batch's list of files is needed."""
 WARNINGS = "run-*/warnings.parquet"
 WITHOUT_ROWS = ("sha256", MANIFESTS, WARNINGS, "run-*/.told")
-"""The files of a batch that hold no row of it: they outlast a purge."""
+"""The files of a batch without any row of it. A purge keeps them."""
 REPLACED = (MANIFESTS, "run-*/validated.json", "source/*.control.json")
-"""The files of a batch that are written more than once. All others are written once, and never changed."""
+"""The files of a batch that are written more than once. All other files are written once and never changed."""
 
 Mark = tuple[int, int]
-"""Size and time of a file, in microseconds since 1970."""
+"""Size and time of a file, the time in microseconds since 1970."""
 
 
 def files_of(folder: Path) -> list[str]:
-    """Return the paths of a batch's files, without what a stage has half written and what is made for people."""
+    """Return the paths of a batch's files, without half-written files and those made for people."""
     found = [*matching(folder, "sha256"), *matching(folder, "source/*"), *matching(folder, "run-*/*")]
     return sorted(
         str(path.relative_to(folder))
@@ -32,19 +32,19 @@ def files_of(folder: Path) -> list[str]:
 
 
 def is_of(path: str, patterns: Iterable[str]) -> bool:
-    """True if a path is of one of these patterns."""
+    """True if a path matches one of these patterns."""
     return any(fnmatchcase(path, pattern) for pattern in patterns)
 
 
 def holds_rows(folder: Path) -> bool:
-    """True if any file in a batch's folder holds rows of it, what a stage has half written included."""
+    """True if any file in a batch's folder contains rows of it. Half-written files count."""
     return any(
         is_file(path) and not is_of(str(path.relative_to(folder)), WITHOUT_ROWS) for path in matching(folder, "**")
     )
 
 
 def mark_of(file: Path) -> Mark | None:
-    """Return the mark of a file; None if it is not there."""
+    """Return the mark of a file; None if the file is missing."""
     try:
         about = file.stat()
     except OSError:

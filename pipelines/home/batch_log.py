@@ -1,9 +1,9 @@
-"""A batch at a store: contents of files by their hashes, and a log of which files there are.
+"""A batch at a store: contents of files by their hashes, and a log that lists the batch's files.
 
 `log/<batch>/<number>.json` is an entry: files that a stage made, and files that are gone. Contents are
 `files/<batch>/<purges>-<sha256>`, and are there before the entry that names them: so a file is there whole, or not at
-all. Nothing is replaced. Of two machines that add an entry at once, one has the number; the other reads that entry, and
-makes its own anew. No clock and no listing is asked for what a batch has.
+all. Nothing is replaced. If two machines add an entry at once, one gets the number; the other reads that entry and
+makes its own again. Neither a clock nor a listing decides what a batch has.
 """
 
 import json
@@ -30,16 +30,16 @@ class Version(NamedTuple):
 
     @property
     def mark(self) -> tuple[int, int]:
-        """The size and time by which a file on a disk is known for this one."""
+        """The size and time by which a file on a disk is recognized as this version."""
         return self.size, self.micros
 
 
 @dataclass
 class History:
-    """The sum of a batch's entries. now: by path, the files that there are. keys, seen: of all that there were.
+    """The sum of a batch's entries. now: the present files by path. keys, seen: of all present and earlier files.
 
-    runs: names of runs' folders. purges: how often rows were removed: contents that come later have other keys than
-    those that are deleted. purged: the runs that were begun before. purging: their contents may not be deleted yet.
+    runs: names of runs' folders. purges: how often rows were removed; later contents get other keys than the deleted
+    ones. purged: the runs that had begun before a purge. purging: True if purged contents may not be deleted yet.
     """
 
     entries: int = 0
@@ -56,7 +56,7 @@ class History:
         return mark in self.seen.get(path, ())
 
     def add(self, said: Mapping[str, Any]) -> None:
-        """Take an entry in. Raises ValueError, KeyError or TypeError for what is none."""
+        """Add an entry. Raises ValueError, KeyError or TypeError for an invalid one."""
         for path, about in said["files"].items():
             if path.startswith("/") or ".." in path.split("/"):
                 raise ValueError
@@ -77,8 +77,8 @@ class History:
 class Entry(NamedTuple):
     """An addition to the log of a batch.
 
-    begins: the folder of a run, which no other run may have then. purges: what is gone are rows, whose contents are to
-    be deleted. deleted: they were.
+    begins: the folder of a run, which no other run may have after that. purges: True if the files in `gone` are rows,
+    whose contents are to be deleted. deleted: True if these contents were deleted.
     """
 
     files: Mapping[str, Version] = {}
@@ -88,7 +88,7 @@ class Entry(NamedTuple):
     deleted: bool = False
 
     def as_json(self) -> bytes:
-        """The entry as text that no other machine writes."""
+        """Return the entry as text that no other machine writes."""
         files = {path: version._asdict() for path, version in self.files.items()}
         return json.dumps({**self._asdict(), "files": files, "by": uuid4().hex}).encode()
 
@@ -102,9 +102,9 @@ class BatchLog:
         self._is_listed = False
 
     def read(self, known: int | None = None) -> History:
-        """Read the entries that are new. known: how many there are at least, where that was listed.
+        """Read the new entries. known: the number of entries that a listing has shown.
 
-        Raises StoreUnusable, also for one that is gone before others.
+        Raises StoreUnusable, also if an entry is missing before later ones.
         """
         while known is None or self.history.entries < known:
             number = self.history.entries + 1
@@ -128,17 +128,19 @@ class BatchLog:
             return False
 
     def note_done(self) -> None:
-        """Note that this machine has done what the entries that were read ask for; on a full disk it does so again."""
+        """Note that this machine has done what the entries ask for. On a full disk that is not noted, and is done
+        again.
+        """
         self._write_copy(DONE, str(self.history.entries).encode())
 
     def known(self) -> History:
-        """Return what was read; reads if nothing was."""
+        """Return the history as last read; read it if it was not read before."""
         return self.history if self.history.entries else self.read()
 
     def append(self, make: Callable[[History], Entry | None]) -> bool:
-        """Add the entry that `make` returns for what the batch has; False if it returns none. Raises StoreUnusable.
+        """Add the entry that `make` returns for the history; return False if it returns None. Raises StoreUnusable.
 
-        It is called again where another machine was first.
+        `make` is called again if another machine was first.
         """
         self.read()
         self._check_nothing_follows()
@@ -167,29 +169,29 @@ class BatchLog:
         return key
 
     def put_again(self, version: Version, file: Path) -> None:
-        """Put a content once more, whose object is damaged or gone. Raises StoreUnusable."""
+        """Put a content once more, because its object is damaged or gone. Raises StoreUnusable."""
         self._store.put(version.key, file)
 
     def fetch(self, version: Version, file: Path) -> bool:
-        """Copy a content to a file; False if it is not there. Raises StoreUnusable."""
+        """Copy a content to a file; return False if the content is missing. Raises StoreUnusable."""
         return self._store.fetch(version.key, file)
 
     def delete_old(self) -> None:
-        """Delete contents that were put before rows were removed, but for those of files that are left.
+        """Delete contents that were put before rows were removed, except those of remaining files.
 
-        What another machine put while it was done before is found the next time.
+        Contents that another machine puts meanwhile are found the next time.
         """
         if not self.history.purges:
             return
         needed = {version.key for version in self.history.now.values()}
-        # Beside what entries name, there may be contents whose entry never came.
+        # There may also be contents whose entry was never written.
         there = self.history.keys | self._store.ages(f"files/{self._batch_id}/").keys()
         self._store.remove([key for key in there if key not in needed and _purges(key) < self.history.purges])
         purges = self.history.purges
         self.append(lambda history: Entry(deleted=True) if history.purging and history.purges == purges else None)
 
     def _check_nothing_follows(self) -> None:
-        """Raise StoreUnusable where an entry is gone before others, so that none takes its place. Asked once."""
+        """Raise StoreUnusable if an entry is missing before later ones, so that none takes its place. Checked once."""
         if not self._is_listed:
             listed = max((number_of(name) for name in self._store.names(f"log/{self._batch_id}/")), default=0)
             self.read(listed)
@@ -199,7 +201,7 @@ class BatchLog:
         return f"log/{self._batch_id}/{number}.json"
 
     def _copy_of(self, number: int) -> bytes | None:
-        """A copy of an entry; None where there is none, or one that the machine lost the end of."""
+        """Return a copy of an entry; None if there is none, or if its end is missing after a crash of the machine."""
         try:
             content = (self._copies / f"{number}.json").read_bytes()
         except FileNotFoundError:
@@ -207,7 +209,9 @@ class BatchLog:
         return content if content.endswith(b"}") else None
 
     def _write_copy(self, name: str, content: bytes) -> None:
-        """Keep an entry, which never changes, or a note; on a full disk it is asked for again the next time."""
+        """Write the copy of an entry, which never changes, or a note. On a full disk it is read from the store the
+        next time.
+        """
         with suppress(OSError):
             self._copies.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = self._copies / name
@@ -223,12 +227,12 @@ class BatchLog:
 
 
 def number_of(name: str) -> int:
-    """Return the number of an entry by its name; 0 for what is none."""
+    """Return the number of an entry from its name; 0 for another name."""
     number, _, kind = name.partition(".")
     return int(number) if number.isdecimal() and kind == "json" else 0
 
 
 def _purges(key: str) -> int:
-    """The number of purges before a content was put. What a killed copy left in a folder is old."""
+    """Return the number of purges before a content was put; -1 for the remains of a killed copy, which count as old."""
     said = key.rpartition("/")[2].partition("-")[0]
     return int(said) if said.isdecimal() else -1

@@ -1,4 +1,4 @@
-"""Garbage collection while rows come and go by the thousand: looking for circles among them is a tenth of the work."""
+"""Garbage collection while thousands of rows come and go: its search for cycles would take a tenth of the work."""
 
 import gc
 from collections.abc import Iterator
@@ -9,7 +9,9 @@ SELDOM = (50_000, 20, 20)
 
 @contextmanager
 def seldom() -> Iterator[None]:
-    """Collect after many thousand new objects, not hundreds; rows go without it, since nothing holds them."""
+    """Collect garbage after many thousand new objects, not hundreds. Rows need no collection, since they form no
+    cycles.
+    """
     before = gc.get_threshold()
     gc.set_threshold(*SELDOM)
     try:

@@ -1,4 +1,4 @@
-"""Dagster's own folder, `<home>/dagster`: its settings, written once and then the operator's to change."""
+"""Dagster's own folder, `<home>/dagster`: its settings, written once, which the operator may change afterwards."""
 
 import os
 from collections.abc import Mapping
@@ -13,25 +13,27 @@ from pipelines.home.paths import exists
 
 FEED_TAG = "chartferry/feed"
 CLINIC, CLINIC_TAG = "CHARTFERRY_CLINIC", "chartferry/clinic"
-"""The setting that names the clinic of a home where several share a Dagster, and the tag of its runs."""
+"""The setting that names a home's clinic if several share a Dagster, and the tag of the clinic's runs."""
 WEB_HOST = "CHARTFERRY_WEB_HOST"
-"""The setting for the address that the pages listen on where it is not loopback, as in a container."""
+"""The setting for the address of the web pages, if it is not loopback, as in a container."""
 EVENTS_TOGETHER = 1000
-"""Events that Dagster hands to its storage at once; without this setting it hands over each one alone."""
+"""Events that Dagster stores at once. Without this setting it stores each one alone."""
 BATCH_TAG = "chartferry/batch"
 FILE_TAG = "file"  # short: the list of runs shows few letters of a tag
 INTERVALS = {
     "DAGSTER_EVENT_LOG_CONSUMER_DAEMON_INTERVAL_SECONDS": "3",
     "FRESHNESS_DAEMON_INTERVAL_SECONDS": "120",
 }
-"""How often the daemon looks for killed runs, and for tables that are late; Dagster's own are 5 and 30 seconds."""
+"""How often the daemon looks for killed runs, and for late tables, in seconds. Dagster's defaults are 5 and 30
+seconds.
+"""
 TOLD_TAG = "chartferry/command_line"
-"""On runs that only show what the command line did; its value is the target."""
+"""The tag of runs that only show what the command line did. Its value is the target."""
 LOAD_POOL = "load"
 CODE_SERVER = "CHARTFERRY_CODE_SERVER"
-"""The setting that tells the commands of a clinic the address of its code server."""
+"""The setting that gives the commands of a clinic the address of its code server."""
 INSECURE, STRICT = "CHARTFERRY_INSECURE", "CHARTFERRY_STRICT"
-"""The options of the command line, for runs that have none: `yes` sets them."""
+"""Settings for options of the command line, which runs of Dagster do not have. `yes` turns them on."""
 
 WRITTEN_ONCE = "# Written once by chartferry, when this file was missing; change what you like and restart."
 WRITTEN_ANEW = (
@@ -39,7 +41,7 @@ WRITTEN_ANEW = (
 )
 WRITTEN_FOR_OTHERS = "# Written by chartferry serve at each start. To keep changes, remove this line."
 LOOKS_THAT_MAY_WAIT = 3
-"""Sensors of a clinic that ask its target, and wait where that is silent."""
+"""Sensors of a clinic that ask its target, and so may wait for it."""
 
 MEND_IT = "mend it, or remove it to have it written anew"
 DAGSTER_YAML = f"""\
@@ -122,11 +124,11 @@ NEEDED = (
     ("run_retries", "enabled"),
     ("freshness", "enabled"),
 )
-"""Without these, a killed run is not made again or holds up all others, or late tables are not noticed."""
+"""Without these settings, a killed run is not repeated or blocks all others, or late tables are not noticed."""
 
 
 def prepare_dagster_home(home: Path) -> Path:
-    """`<home>/dagster` with its settings, for the owner only; made when missing."""
+    """Return `<home>/dagster` with its settings, for the owner only; make it if it is missing."""
     folder = home / "dagster"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not exists(folder / "dagster.yaml"):
@@ -137,8 +139,8 @@ def prepare_dagster_home(home: Path) -> Path:
 def prepare_shared_dagster(home: Path, shares: Mapping[str, int], is_at_server: bool = False) -> tuple[Path, list[str]]:
     """Write the settings of a Dagster that clinics share, unless the operator took them over.
 
-    shares: how many runs each clinic may have under way. is_at_server: its storage is in PostgreSQL. Return the folder,
-    and the clinics that the operator's own settings give no share. Raises BadHome.
+    shares: how many runs each clinic may have under way. is_at_server: True if its storage is in PostgreSQL. Return
+    the folder, and the clinics without a share in the operator's own settings. Raises BadHome.
     """
     folder = home / "dagster"
     _write_anew(folder, WRITTEN_ANEW, shared_settings(shares, is_at_server))
@@ -158,7 +160,8 @@ def prepare_shared_dagster(home: Path, shares: Mapping[str, int], is_at_server: 
 def prepare_served_dagster(home: Path) -> Path:
     """Write the settings of a code server whose Dagster is on another host, unless the operator took them over.
 
-    They are apart from those by which `up` runs a Dagster of this home. Raises BadHome if they keep its storage here.
+    They are separate from the settings by which `up` runs a Dagster of this home. Raises BadHome if they keep
+    Dagster's storage on this disk.
     """
     folder = home / "dagster" / "served"
     _write_anew(folder, WRITTEN_FOR_OTHERS, at_server(yaml.safe_load(DAGSTER_YAML)))
@@ -167,7 +170,7 @@ def prepare_served_dagster(home: Path) -> Path:
 
 
 def check_at_server(folder: Path) -> None:
-    """Raise BadHome if these settings of Dagster keep its storage on this disk, which other hosts do not have."""
+    """Raise BadHome if these settings keep Dagster's storage on this disk, which other hosts cannot reach."""
     if is_on_disk(_settings(folder)):
         raise BadHome(
             f"{folder / 'dagster.yaml'}: Dagster's storage is on this disk, which other hosts do not have: "
@@ -176,11 +179,11 @@ def check_at_server(folder: Path) -> None:
 
 
 def shared_settings(shares: Mapping[str, int], is_at_server: bool) -> dict[str, Any]:
-    """Return Dagster's settings for several clinics: runs, looks of sensors and loads of one take nothing from another.
+    """Return Dagster's settings for several clinics: runs, sensors and loads of one clinic do not hold up another's.
 
-    Each clinic has a pool of its own for its loads, of the default size. There is no limit of all: runs that somebody
-    starts by hand from the page of an asset have no tag of a clinic, and would hold up the others. Runs are started
-    side by side, as a host that is gone lets the daemon wait.
+    Each clinic has its own pool for its loads, of the default size. There is no common limit: runs started by hand
+    from the page of an asset have no clinic's tag, and would hold up all others. Runs are started side by side,
+    because the daemon waits for a host that is gone.
     """
     said: Any = yaml.safe_load(DAGSTER_YAML)
     runs = said["concurrency"]["runs"]
@@ -196,7 +199,7 @@ def shared_settings(shares: Mapping[str, int], is_at_server: bool) -> dict[str, 
 
 
 def _write_anew(folder: Path, first_line: str, said: Mapping[str, Any]) -> None:
-    """Write settings, unless a file is there that no longer begins with this line."""
+    """Write settings, unless the existing file no longer begins with this line."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings = folder / "dagster.yaml"
     if not exists(settings) or settings.read_bytes().startswith(first_line.encode()):
@@ -223,13 +226,13 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def lacking(folder: Path) -> list[str]:
-    """Return the settings of `NEEDED` that a file lacks, as one of an earlier version does. Raises BadHome."""
+    """Return the settings of `NEEDED` that a file lacks, such as one of an earlier version. Raises BadHome."""
     said = _settings(folder)
     return [f"{block}.{name}" for block, name in NEEDED if name not in (said.get(block) or {})]
 
 
 def dagster_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which Dagster's processes run: this home, its folder there, and no telemetry."""
+    """Return the environment for Dagster's processes: this home, its folder there, and no telemetry."""
     home = home.resolve()
     own = {"CHARTFERRY_HOME": home, "DAGSTER_HOME": home / "dagster", "DAGSTER_DISABLE_TELEMETRY": "yes"}
     usual = {"DAGSTER_EVENT_BATCH_SIZE": str(EVENTS_TOGETHER), **INTERVALS}

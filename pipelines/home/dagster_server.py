@@ -1,4 +1,4 @@
-"""Dagster's settings where its hosts share no disk: its storage is a PostgreSQL that all of them reach."""
+"""Dagster's settings for hosts that share no disk: its storage is a PostgreSQL that all of them reach."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -12,10 +12,10 @@ OWN_FOLDER = {"env": "DAGSTER_HOME"}
 
 
 def at_server(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return Dagster's settings with its storage in PostgreSQL, and paths that are those of each host.
+    """Return Dagster's settings with its storage in PostgreSQL, and with paths for each host.
 
-    A run gets the settings of the daemon, whose folder is on another host. What its steps print goes to the log of its
-    code server: the pages could not show it.
+    A run gets the daemon's settings, whose folder is on another host. The output of its steps goes to the log of its
+    code server, since the web pages could not show it.
     """
     storage = {"postgres": {"postgres_url": {"env": POSTGRES}}}
     files = {
@@ -39,7 +39,7 @@ def is_on_disk(said: Mapping[str, Any]) -> bool:
 
 
 def problem_of(environ: Mapping[str, str]) -> str | None:
-    """Return a sentence if the address of the database cannot be used; None if there is none, or it can."""
+    """Return a sentence if the address of the database cannot be used; None if it can, or if there is none."""
     if not environ.get(POSTGRES):
         return None
     if not environ[POSTGRES].startswith(DRIVER):

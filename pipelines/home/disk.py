@@ -1,4 +1,4 @@
-"""A full disk, whichever library met it: known by what it says, told in one sentence."""
+"""Recognize a full disk, whichever library met it, by the error's number or text, and report it in one sentence."""
 
 import errno
 from collections.abc import Iterator
@@ -11,16 +11,20 @@ _TEXTS = ("no space left on device", "disk is full", "disk full", "disk quota ex
 
 
 _NO_ROOM_BESIDE = "SQLITE_IOERR_SHMSIZE"
-"""SQLite cannot make a file beside the database as large as it has to be. It says "disk I/O error"."""
+"""The SQLite error for a file beside the database that cannot be made large enough. Its text is only "disk I/O
+error".
+"""
 
 
 def is_full(error: BaseException) -> bool:
-    """True if an exception, or one behind it, comes of a disk without space."""
+    """True if an exception, or one of its causes, comes from a disk without space."""
     return any(_says_so(each) for each in _behind(error))
 
 
 def _says_so(error: BaseException) -> bool:
-    """True by its number; by its words only where it has none and they are not ours, since paths have words, too."""
+    """True by the error's number. The text counts only for errors without a number and not our own, since paths
+    contain words.
+    """
     if (number := getattr(error, "errno", None)) is not None or isinstance(error, Explained):
         return number in _NUMBERS
     if getattr(error, "sqlite_errorname", None) == _NO_ROOM_BESIDE:

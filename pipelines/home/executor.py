@@ -1,4 +1,4 @@
-"""The setting that has steps of imports made on other hosts, and what it needs there."""
+"""The setting that runs steps of imports on other hosts, and its conditions."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -6,13 +6,13 @@ from importlib.util import find_spec
 from pipelines.home.dagster_folder import CLINIC
 
 EXECUTOR = "CHARTFERRY_EXECUTOR"
-"""The setting that spreads the steps of imports."""
+"""The setting that selects the executor for steps of imports."""
 ON_OTHER_HOSTS: Mapping[str, str] = {"celery": "dagster_celery", "kubernetes": "dagster_k8s"}
-"""The package of each executor whose steps are made on other hosts; its extra has the executor's name."""
+"""The package of each executor that runs steps on other hosts. The extra to install has the executor's name."""
 
 
 def problem_of_executor(environ: Mapping[str, str]) -> str | None:
-    """Return a sentence if steps cannot be made on other hosts, or would get another clinic's settings; else None."""
+    """Return a sentence if steps cannot run on other hosts, or would get another clinic's settings; else None."""
     named = environ.get(EXECUTOR, "")
     if named not in ON_OTHER_HOSTS:
         return None

@@ -1,4 +1,4 @@
-"""The exit codes of `chartferry`: the highest that applies is given. And the failures that say which is theirs."""
+"""The exit codes of `chartferry`, and the failures that have one. The highest code that applies is returned."""
 
 from typing import ClassVar
 
@@ -13,16 +13,18 @@ INTERRUPTED = 130
 
 
 class Explained(Exception):
-    """A request that cannot be carried out: one line for a person, with no record's data. exit_code: the command's."""
+    """A request that cannot be carried out. The text is one line for a person, without a record's data. exit_code: of
+    the command.
+    """
 
     exit_code: ClassVar[int] = UNUSABLE
 
 
 class BadSetting(Explained):
-    """A setting, or a file of settings, cannot be used: the line names it, and says how it is wrong."""
+    """A setting, or a file of settings, cannot be used. The text names it and the problem."""
 
 
 class WronglyAsked(Explained):
-    """It cannot be done as it was asked for: a file, a name or a setting has to be another."""
+    """The request itself must be changed: another file, name or setting is needed."""
 
     exit_code = UNREADABLE

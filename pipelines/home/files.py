@@ -1,4 +1,4 @@
-"""Files that are only ever replaced whole, locks between processes, and DuckDB sessions with bounded memory."""
+"""Files that are only ever replaced whole, locks between processes, and DuckDB sessions with limited memory."""
 
 import fcntl
 import hashlib
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 MEMORY = 160
-"""Megabytes of a DuckDB session."""
+"""Megabytes for a DuckDB session."""
 THREADS = 2
-"""Of a DuckDB session, whatever the machine has: each needs memory of its own."""
+"""Threads of a DuckDB session on any machine, since each needs memory of its own."""
 READABLE_SINCE = "v1.0.0"
-"""Database files are written so that every DuckDB from this version on reads them."""
+"""Database files are written so that every DuckDB from this version on can read them."""
 
 
 def replace_whole(part: Path, final: Path, mode: int = 0o600) -> None:
-    """Put the finished `part` in the place of `final` in one step; it is on the disk first."""
+    """Replace `final` by the finished `part` in one step, after writing it to the disk."""
     part.chmod(mode)
     to_disk(part)
     part.replace(final)
@@ -40,9 +40,9 @@ def write_whole(final: Path, content: bytes, mode: int = 0o600) -> None:
 
 @contextmanager
 def written_whole(final: Path, mode: int = 0o600) -> Iterator[Path]:
-    """Yield a place beside `final`, for its owner only, and put what is written there in its place.
+    """Yield a path beside `final`, for the owner only; at the end, put the file written there in the place of `final`.
 
-    Nothing is left of it after a failure. Two that write at once have places of their own.
+    After a failure nothing is left of it. Two writers at once have different paths.
     """
     part = final.with_name(f".{final.name}-{uuid4().hex}.part")
     try:
@@ -54,7 +54,7 @@ def written_whole(final: Path, mode: int = 0o600) -> Iterator[Path]:
 
 
 def link_or_copy(file: Path, link: Path) -> None:
-    """Give a file a second name; a copy of it has that where the file system, or the file's owner, permits no link."""
+    """Give a file a second name; if the file system or the file's owner permits no link, copy it."""
     try:
         link.hardlink_to(file)
     except OSError:
@@ -62,7 +62,7 @@ def link_or_copy(file: Path, link: Path) -> None:
 
 
 def to_disk(path: Path) -> None:
-    """Return when the content of a file, or the names in a folder, would outlast a power failure."""
+    """Return once the content of a file, or the names in a folder, would survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -71,13 +71,13 @@ def to_disk(path: Path) -> None:
 
 
 def sha256_of(file: Path) -> str:
-    """Return the hash of a file."""
+    """Return the SHA-256 of a file, in hex."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def made_once(path: Path, random_bytes: int) -> str:
-    """Return the random text of a file, which is made when it is first asked for: all that ask at once get one."""
+    """Return the random text in a file, made on the first call. Callers at the same time get one text."""
     if not exists(path):
         with locked(path.with_name(f".{path.name}.lock")):
             if not exists(path):
@@ -87,7 +87,7 @@ def made_once(path: Path, random_bytes: int) -> str:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """One process at a time within; the others wait. Ends with the process, however that ends."""
+    """Let one process at a time into the block; others wait. The lock ends with the process, however that ends."""
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -95,7 +95,7 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """The lock of `locked`, on a folder itself: it leaves no file."""
+    """Lock like `locked`, but the folder itself, so that no lock file remains."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -118,7 +118,10 @@ def lock_now(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def locked_by_name(path: Path, taken: Callable[[str], None]) -> Iterator[None]:
-    """Let one process in at a time, named in the file. taken: gets the name of the one within; raises, or it waits."""
+    """Let one process at a time into the block, with its id in the file.
+
+    taken: is called with the id of the process inside, before this one waits. If it raises, this one does not wait.
+    """
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -135,7 +138,9 @@ def locked_by_name(path: Path, taken: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def session(spill: Path, database: Path | None = None, megabytes: int = MEMORY) -> Iterator["DuckDBPyConnection"]:
-    """A DuckDB session in UTC, in memory or over `database`; what memory cannot hold goes to `spill`, removed after."""
+    """A DuckDB session in UTC, in memory or over `database`. Data beyond its memory goes to `spill`, which is
+    removed.
+    """
     shutil.rmtree(spill, ignore_errors=True)
     settings: dict[str, str | bool | int] = {
         "memory_limit": f"{megabytes}MB",
@@ -168,6 +173,7 @@ def open_in_memory(settings: Mapping[str, str | bool | int]) -> "DuckDBPyConnect
 
 
 def _silent(database: "DuckDBPyConnection") -> "DuckDBPyConnection":
-    """Let no bars be drawn for queries of some seconds: for a process that was started by `python -c`, as those of
-    Dagster's runs are, DuckDB would draw them on its output."""
+    """Turn off progress bars. In a process started by `python -c`, such as Dagster's runs, DuckDB would draw them for
+    queries of some seconds.
+    """
     return database.execute("SET enable_progress_bar = false")

@@ -1,4 +1,4 @@
-"""The state folder itself: whose it is, and that nobody else can open it."""
+"""The state folder itself: check its owner, and close it to others."""
 
 import os
 from pathlib import Path
@@ -6,17 +6,17 @@ from pathlib import Path
 from pipelines.home.exits import Explained
 
 OURS = {"inbox", "feeds", "batches", "published", "dagster", "reference", "ledger.db", "service.duckdb", "hash.key"}
-"""Any of these shows that a folder is a home."""
+"""Names of which any one shows that a folder is a home."""
 REFERENCE_NOTE = "service.duckdb.reference.json"
-"""The file that lists the reference data in the bundled store; written when a load has ended."""
+"""The file that lists the reference data in the bundled store, written when a load has ended."""
 
 
 class BadHome(Explained):
-    """The home cannot be one: one sentence with what to do."""
+    """The folder cannot be a home. The text is one sentence with advice."""
 
 
 def make_private(home: Path) -> None:
-    """Make the home, or closes it to others where it is a home already: no folder that holds other things."""
+    """Make the home, or close an existing home to others. A folder with other contents is refused."""
     if "?" in str(home.absolute()):
         raise BadHome(f"{home}: cannot be a home: DuckDB takes a ? for the end of a file's path; name another (--home)")
     try:

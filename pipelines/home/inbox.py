@@ -1,6 +1,6 @@
-"""The inbox and the links in it: a link may lead to what the inbox holds, or into folders that a setting names.
+"""The inbox and the links in it. A link may lead to files in the inbox, or into folders that a setting names.
 
-A setting may name a second inbox, beyond the home: `objects.py` has it.
+A setting may name a second inbox beyond the home: see `objects.py`.
 """
 
 import errno
@@ -16,9 +16,9 @@ from pipelines.home.paths import is_link
 
 SETTING = "CHARTFERRY_INBOX_LINKS"
 BEYOND = "CHARTFERRY_INBOX"
-"""Where more exports wait: a folder that is only read, or a prefix of an object store."""
+"""The place of further exports: a folder that is only read, or a prefix of an object store."""
 BATCHES = "CHARTFERRY_BATCHES"
-"""Where batches are kept: a folder, or a prefix of an object store. In the home alone without it."""
+"""The place of the batches: a folder, or a prefix of an object store. If unset, they are only in the home."""
 LEADS_OUT = (
     "a link that leads out of the inbox: put the file itself there, or let the setting"
     f" {SETTING} name the folder that it is in"
@@ -30,9 +30,9 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 @dataclass(frozen=True)
 class Inbox:
-    """The folder of the exports that wait. links: folders outside of it that links in it may lead into.
+    """The folder of waiting exports. links: folders outside of it into which its links may lead.
 
-    beyond: the place of more exports. batches: that of batches, beside which it is noted what was taken from there.
+    beyond: the place of further exports. batches: the place of batches, beside which taken exports are noted.
     """
 
     folder: Path
@@ -42,25 +42,25 @@ class Inbox:
 
     @classmethod
     def of(cls, home: Path, environ: Mapping[str, str]) -> Self:
-        """The inbox of a home, with the folders that the environment names."""
+        """Return the inbox of a home, with the folders that the environment names."""
         named = environ.get(SETTING, "").split(os.pathsep)
         links = tuple(Path(name) for name in named if name)
         return cls(home / "inbox", links, environ.get(BEYOND) or None, environ.get(BATCHES) or None)
 
     def holds(self, path: Path) -> bool:
-        """True if a file or a link lies in the inbox, wherever the link leads."""
+        """True if a file or a link is in the inbox, wherever the link leads."""
         return path.parent.resolve() == self.folder.resolve()
 
     def refuses(self, path: Path) -> bool:
-        """True for a link in the inbox that leads to where it may not."""
+        """True for a link in the inbox that leads to a forbidden place."""
         return is_link(path) and self.holds(path) and self._root(Path(os.path.realpath(path))) is None
 
     @contextmanager
     def open(self, path: Path) -> Iterator[IO[bytes]]:
         """Open a file to read. Raises `OSError`, and Unreadable for a link of the inbox that leads out of it.
 
-        The place is looked up once, and opened from its folder down without following a link: one that is changed
-        in between leads nowhere else.
+        The path is resolved once, and opened from its allowed folder down without following links. So a link that is
+        changed meanwhile leads nowhere else.
         """
         if not self.holds(path):
             with path.open("rb") as file:
@@ -74,13 +74,13 @@ class Inbox:
             yield file
 
     def _root(self, place: Path) -> Path | None:
-        """The folder, without links, through which a place may be read."""
+        """Return the folder, without links, through which a path may be read; None if there is none."""
         roots = (folder.resolve() for folder in (self.folder, *self.links))
         return next((root for root in roots if place != root and place.is_relative_to(root)), None)
 
 
 def _open_below(root: Path, place: Path, name: str) -> int:
-    """Open a place without links below a folder. Raises Unreadable if a link has come into the way."""
+    """Open a path without links below a folder. Raises Unreadable if one of its parts has become a link."""
     *folders, last = place.relative_to(root).parts
     at = os.open(root, FOLDER)
     try:

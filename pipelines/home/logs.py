@@ -1,4 +1,4 @@
-"""Logs of processes that run for months, where a large log becomes the older one; and the last line of one."""
+"""Logs of processes that run for months: move a large log aside, and find the last line of an output."""
 
 import os
 import shutil
@@ -6,26 +6,26 @@ from contextlib import suppress
 from pathlib import Path
 
 LARGEST = 10_000_000
-"""Bytes of a log, and of each older one."""
+"""The most bytes of a log, and of each older one."""
 OLDER = 3
-"""The older logs that are kept, as `<name>.1` to `<name>.3`."""
+"""The number of older logs that are kept, as `<name>.1` to `<name>.3`."""
 
 
 LOST_OBJECTS = b"nanobind: "
-"""Begins what DuckDB's library says when a process ends: objects that it takes for lost."""
+"""The beginning of DuckDB's output when a process ends, about objects that it takes for lost."""
 
 
 def last_line(said: bytes) -> str | None:
-    """Return the last line that a process said, without the mark of an error; None if it said nothing."""
+    """Return the last line of a process's output, without the mark of an error; None if there is none."""
     lines = said.partition(LOST_OBJECTS)[0].decode("utf-8", "replace").strip().splitlines()
     return lines[-1].strip().removeprefix("Error: ") if lines else None
 
 
 def rotate(log: Path, largest: int = LARGEST) -> bool:
-    """Make a log that is too large the newest older one, and empty it; return True if that was done.
+    """If a log is too large, copy it to the newest older one and empty it; return True if that was done.
 
-    The log is copied and cut, since the process that writes it keeps it open; it appends, and so goes on at the
-    beginning. Lines that it writes between copy and cut are lost. A full disk is no fault here.
+    The log is copied and cut, since the process that writes it keeps it open. That process appends, and so continues
+    at the beginning. Lines that it writes between copy and cut are lost. A full disk is ignored.
     """
     with suppress(OSError):
         if log.stat().st_size <= largest:

@@ -1,7 +1,7 @@
-"""The inbox beyond the home: what lies right below a place, each taken once by its name and mark, for each target.
+"""The inbox beyond the home: each object directly below a place is taken once, by name and mark, for each target.
 
-Nothing there is changed or removed. What was taken is noted beside the batches, for all machines that have them: an
-object for each, whose key is a hash.
+Nothing there is changed or removed. Taken objects are noted beside the batches, for all machines that use these: one
+note for each object, whose key is a hash.
 """
 
 import hashlib
@@ -19,17 +19,17 @@ from pipelines.home.quiet import is_quiet
 from pipelines.home.stores import UNREAD, Folder, Seen, SomebodyElse, Store, StoreUnusable, store_at
 
 NOTES = ".inbox"
-"""The folder for notes below a home's batches, where they are kept nowhere else."""
+"""The folder for notes below a home's batches, if they are kept nowhere else."""
 MANY = 20_000
-"""Notes of what is not there any more, from which on they are removed."""
+"""The number of notes about vanished objects from which on such notes are removed."""
 ALONE = "control totals, and the file that they are of is not here"
 NO_NAME = "its name is no path, and may hide objects whose names sort before it: rename or remove it"
 NO_STORE = "what answers there is no object store: check the address that the environment names, as AWS_ENDPOINT"
-"""A web page is read as an empty listing, and has whatever it is asked for."""
+"""A web page is read as an empty listing, and seems to have every object that is asked for."""
 
 
 class Export(NamedTuple):
-    """An object with its control totals, as they were seen."""
+    """An object with its control totals, as a look saw them."""
 
     name: str
     seen: Seen
@@ -37,15 +37,15 @@ class Export(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """A text that differs once the object or its control totals were put again."""
+        """A text that changes once the object or its control totals were put again."""
         return f"{self.name}\n{self.seen.mark}\n{self.control.mark if self.control else ''}"
 
 
 @dataclass
 class Found:
-    """The findings of one look. ready: to be taken. still: marks by name, to be compared at the next look.
+    """The findings of one look. ready: to be taken now. still: marks by name, to compare at the next look.
 
-    alone: control totals of no file, and what has no name by which it could be fetched. before: how many were taken
+    alone: control totals without their file, and objects whose names cannot be fetched. before: the number taken
     before.
     """
 
@@ -57,7 +57,7 @@ class Found:
 
 @dataclass(frozen=True)
 class ObjectInbox:
-    """An inbox beyond the home. place: its address. notes: the store with what was taken, for this target."""
+    """An inbox beyond the home. place: its address. notes: the store with notes of taken objects, for this target."""
 
     place: str
     store: Store
@@ -66,7 +66,7 @@ class ObjectInbox:
 
     @classmethod
     def of(cls, inbox: Inbox, target: str) -> Self | None:
-        """Return the one that the settings name. Raises StoreUnusable."""
+        """Return the inbox that the settings name; None if they name none. Raises StoreUnusable."""
         if inbox.beyond is None:
             return None
         own = inbox.folder.parent / "batches"
@@ -77,10 +77,10 @@ class ObjectInbox:
     def look(self, before: Mapping[str, str], now: datetime, quiet_seconds: float) -> Found:
         """Find objects that were not taken yet. Raises StoreUnusable.
 
-        One is ready if it was written some seconds ago, or was there with this mark at the look before. Its control
-        totals are waited for likewise, and it is ready again once they change.
+        An object is ready if it was written some seconds ago, or had this mark at the look before. Its control totals
+        are waited for likewise. It is ready again once they change.
         """
-        noted = set(self.notes.names(self._folder))  # before the listing: what is noted since is not taken for gone
+        noted = set(self.notes.names(self._folder))  # before the listing: what is noted later does not seem gone
         lying, found, there = lying_at(self.store), Found(), set[str]()
         moving = {
             name: seen.mark
@@ -106,18 +106,18 @@ class ObjectInbox:
                 found.still |= {each: lying[each].mark for each in (name, beside) if each in lying}
             else:
                 found.ready[name] = export
-        # Past an unread name, some that are there may not be seen.
+        # After an unreadable name, the listing may not show all objects.
         if len(gone := noted - there) > MANY and UNREAD not in {seen.mark for seen in lying.values()}:
             self.notes.remove([f"{self._folder}{each}" for each in gone])
         return found
 
     @staticmethod
     def why(seen: Seen) -> str:
-        """Return why an object that is `alone` is left."""
+        """Return why an object in `alone` is left."""
         return NO_NAME if seen.mark == UNREAD else ALONE
 
     def fetch(self, export: Export, folder: Path) -> Path | None:
-        """Copy an object and its control totals to a folder; None if they are not as they were seen any more.
+        """Copy an object and its control totals to a folder; None if they have changed since they were seen.
 
         Raises StoreUnusable, `OSError`.
         """
@@ -132,12 +132,12 @@ class ObjectInbox:
         return path if now.mark == export.mark else None
 
     def note(self, export: Export) -> None:
-        """Note that an object is in its batch, and the run of that begun or asked for. Raises StoreUnusable."""
+        """Note that an object is in its batch, and that its run has begun or was asked for. Raises StoreUnusable."""
         with suppress(SomebodyElse):  # another machine noted it
             self.notes.swap(f"{self._folder}{self._note(export)}", b"taken", None)
 
     def _is_quiet(self, name: str, seen: Seen, now: datetime, seconds: float) -> bool:
-        """True if an object was written some seconds ago. One of an object store is there whole, whatever its clock."""
+        """True if an object was written some seconds ago. In an object store it is there whole, whatever the clock."""
         if isinstance(self.store, Folder):
             return is_quiet(self.store.path / name, seen.at.timestamp(), now.timestamp(), timedelta(seconds=seconds))
         return (now - seen.at).total_seconds() >= seconds
@@ -153,7 +153,7 @@ class ObjectInbox:
 
 
 def lying_at(store: Store) -> dict[str, Seen]:
-    """Return what lies right below a place, but what is hidden, and the mark of the folder itself, which has no name.
+    """Return the objects directly below a place, without hidden ones and the nameless mark of the folder itself.
 
     Raises StoreUnusable.
     """

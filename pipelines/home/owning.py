@@ -1,4 +1,4 @@
-"""Whose a place beyond the home is: one deployment has it, and another one that names it is refused."""
+"""The owner of a place beyond the home: one deployment owns it, and any other that names it is refused."""
 
 import json
 import secrets
@@ -12,21 +12,21 @@ from pipelines.home.stores import Held, SomebodyElse, Store, StoreUnusable, stor
 
 OWNER = "_owner.json"
 KINDS = ("files", "inbox", "journal", "log")
-"""What lies right below a place of batches: many objects, which are not listed."""
+"""Names directly below a place of batches with many objects, which are not listed."""
 DEPLOYMENT = "deployment.id"
 """The file of a home with the id by which stores know it."""
 NESTED = "batches or tables are kept {} ({}): name a prefix that neither lies in another's nor holds one"
 
 
 def deployment_of(home: Path) -> str:
-    """Return the id of a home, which is made when it is first asked for."""
+    """Return the id of a home, made on the first call."""
     return made_once(home / DEPLOYMENT, 16).strip()
 
 
 def own(store: Store, deployment: str, refusal: str) -> str:
-    """Note at a store whose it is; return a text that differs after the note was made anew.
+    """Note the owner at a store; return a text that changes once the note is made anew.
 
-    Raises StoreUnusable with `refusal` if another deployment has it, and where one has a place above or below it.
+    Raises StoreUnusable with `refusal` if another deployment owns it, and also if one owns a place above or below it.
     """
     held = store.read(OWNER)
     if held is None:
@@ -45,17 +45,17 @@ def own(store: Store, deployment: str, refusal: str) -> str:
 
 
 def is_owned(store: Store) -> bool:
-    """True if a deployment has noted that a store is its."""
+    """True if a deployment has noted that it owns a store."""
     return store.read(OWNER) is not None
 
 
 def _nested(store: Store) -> Iterator[str]:
-    """Yield a sentence for each place with an owner that lies above or below a store, as far as that can be read."""
+    """Yield a sentence for each owned place above or below a store, as far as these can be read."""
     for above in store.above():
-        with suppress(StoreUnusable):  # what lies above may be closed to us
+        with suppress(StoreUnusable):  # places above may be closed to us
             if is_owned(store_at(above)):
                 yield NESTED.format("above it", f"{above.rstrip('/')}/{OWNER}")
-    with suppress(StoreUnusable):  # a store of tables need not be listed
+    with suppress(StoreUnusable):  # a store of tables may not permit listing
         for name in store.names(""):
             keys = [f"{name}/{OWNER}"] if name in KINDS else store.ages(f"{name}/")
             owned = (key for key in keys if key.endswith(f"/{OWNER}") and store.read(key))

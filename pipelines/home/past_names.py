@@ -1,7 +1,8 @@
-"""A listing of an object store past keys that its library cannot read: of a page with one, it lists nothing.
+"""List an object store in spite of keys that its library cannot read: of a page with such a key it lists nothing.
 
 Such keys are `inbox//file`, `inbox/./file` and `inbox/../file`, from programs that join a prefix and a name, and keys
-with a control character. A listing from behind them shows the rest; what sorts before one on its page stays hidden.
+with a control character. A listing that begins after such a key shows the rest. Keys before it on its page stay
+hidden.
 """
 
 import re
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 NO_PATH = re.compile(r'invalid path:.*?\bpath: "((?:[^"\\]|\\.)*)"', re.DOTALL)
-"""In the library's words on a listing: the key that it cannot read, with escapes."""
+"""Finds the unreadable key, with escapes, in the library's error about a listing."""
 ESCAPE = re.compile(r"\\(?:u\{([0-9a-f]{1,6})\}|(.))", re.DOTALL)
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "0": "\0"}
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -20,16 +21,16 @@ MOST_STEPS = 1_000
 
 
 def unread_key(error: Exception) -> str | None:
-    """Return the key for which the library has listed nothing, with escapes; None if that is not the error."""
+    """Return the key because of which the library has listed nothing, with escapes; None for another error."""
     found = NO_PATH.search(str(error))
     return found[1] if found else None
 
 
 def lying_past(store: Any, prefix: str) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """Return the objects right below a place that can be listed, and the keys that cannot be read, with escapes.
+    """Return the objects directly below a place that can be listed, and the unreadable keys, with escapes.
 
-    Each folder is passed over in one step. store: of obstore. Raises as that does, also where nothing is listed from
-    behind a key on.
+    Each folder is skipped in one step. store: an obstore. Raises as it does, also if nothing after some key can be
+    listed.
     """
     found: list[Mapping[str, Any]] = []
     unread: list[str] = []
@@ -37,7 +38,7 @@ def lying_past(store: Any, prefix: str) -> tuple[list[Mapping[str, Any]], list[s
     for _ in range(MOST_STEPS):
         folder = None
         try:
-            # One at a time: what comes before an error in the same chunk would be lost.
+            # One at a time: objects before an error in one chunk would be lost.
             for each in (each for chunk in store.list(offset=after, chunk_size=1) for each in chunk):
                 folder, slash, _ = each["path"].partition("/")
                 if slash:
@@ -59,15 +60,15 @@ def lying_past(store: Any, prefix: str) -> tuple[list[Mapping[str, Any]], list[s
 
 
 def _past(key: str, prefix: str) -> str | None:
-    """Return where a listing goes on behind all keys that begin as one does, up to what is unreadable in it.
+    """Return where a listing continues after all keys that begin like this one, up to its unreadable part.
 
-    An object of just that name is not listed.
+    An object with exactly the returned name is not listed.
     """
     whole = ESCAPE.sub(_unescaped, key)
     if not whole.startswith(prefix):
         return None
     top, slash, _ = whole.removeprefix(prefix).partition("/")
-    if sign := CONTROL.search(top):  # offsets hold no such sign either
+    if sign := CONTROL.search(top):  # offsets cannot contain it either
         return top[: sign.start()] + (" " if sign[0] < " " else "\x80")
     if not slash:
         return None

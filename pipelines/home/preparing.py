@@ -13,16 +13,16 @@ from pipelines.home.paths import is_folder
 from pipelines.home.scratch import remove_leftovers
 
 INBOX = "inbox"
-"""The folder that every home has; a clinic's home without it is taken for one whose disk is not mounted."""
+"""The folder that every home has. If a clinic's home lacks it, its disk counts as not mounted."""
 FOLDERS = (INBOX, "feeds", "batches")
 ENOUGH = 256
-"""Files that a process may have open; sockets and libraries count, too. Programs that this one starts have the limit.
-Too few of them fail in many places, each of which says something else.
+"""The number of files that a process must be able to have open; sockets and libraries count too. Programs that it
+starts inherit the limit. A lower limit causes different failures in many places.
 """
 
 
 def check_mounted(home: Path, environ: Mapping[str, str]) -> None:
-    """Raise `BadHome` where a clinic's home is not there: nothing is known of it, and it is not made anew."""
+    """Raise `BadHome` if a clinic's home is missing: it may be unmounted, and is not made anew."""
     if environ.get(CLINIC) and not is_folder(home / INBOX):
         raise BadHome(f"{home} has no folder {INBOX}: its disk may not be mounted, and it is not made anew")
 
@@ -44,7 +44,7 @@ def prepare_home(home: Path) -> None:
 
 
 def check_open_files() -> None:
-    """Raise the limit to what is enough, where the system allows. Raises BadSetting."""
+    """Raise the limit of open files to `ENOUGH`, if the system allows it. Raises BadSetting."""
     most, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
     if _is_enough(most):
         return

@@ -1,4 +1,6 @@
-"""Progress of a run: bars on a terminal (`bars.py`), plain lines elsewhere. Names of batches and counts only."""
+"""Progress of a run: bars on a terminal (`bars.py`), plain lines elsewhere. It shows only names of batches and
+counts.
+"""
 
 import time
 from collections.abc import Callable
@@ -9,9 +11,12 @@ SECONDS_A_LINE = 5.0
 
 
 class Progress:
-    """Says nothing. `stage` begins one, `expect` tells how many rows it has, `advance` counts them, `end` ends it and
-    says what it came to, where that is more than rows; `say` is a line of its own. `close` leaves the terminal to what
-    is printed; a later stage takes it again."""
+    """Progress that shows nothing, and the base of the others.
+
+    `stage` begins a stage, `expect` gives its number of rows, `advance` counts them. `end` ends it, with a result that
+    is more than rows. `say` prints a line of its own. `close` frees the terminal for other output; a later stage takes
+    it again.
+    """
 
     def say(self, text: str) -> None: ...
 
@@ -27,7 +32,7 @@ class Progress:
 
 
 class PlainProgress(Progress):
-    """A line when a stage begins and ends, and one every few seconds between. write: takes each."""
+    """Progress as lines: one when a stage begins and ends, and one every few seconds between. write: prints a line."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write, self._name, self._rows, self._said, self._began = write, "", 0, 0.0, 0.0
@@ -65,7 +70,7 @@ class PlainProgress(Progress):
 
 
 def time_left(seconds: float) -> str:
-    """A duration as `4 s`, `3 min 20 s`, `2 h 5 min`."""
+    """Return a duration as `4 s`, `3 min 20 s`, `2 h 5 min`."""
     minutes, rest = divmod(max(0, round(seconds)), 60)
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60} min"

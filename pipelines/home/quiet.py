@@ -1,4 +1,4 @@
-"""Files that have stopped growing, as one look can tell; and which file systems are of this machine."""
+"""Decide in one look if a file has stopped growing; and if a file system is of this machine."""
 
 import os
 import re
@@ -6,19 +6,20 @@ from datetime import timedelta
 from pathlib import Path
 
 CLOCKS_APART = timedelta(hours=1)
-"""By how much less a clock of another machine may be wrong."""
+"""The error of another machine's clock is assumed to be less than this."""
 MOUNTS = Path("/proc/self/mounts")
 LOCAL = frozenset("btrfs ext2 ext3 ext4 f2fs overlay ramfs tmpfs xfs zfs".split())
-"""File systems that refuse a read lease for no other reason than a writer, and have the times of this machine's clock.
-Those of networks (NFS, CIFS) have some of their own."""
+"""File systems that refuse a read lease only because of a writer, and whose times are by this machine's clock. Network
+file systems (NFS, CIFS) have other reasons and clocks.
+"""
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def is_quiet(path: Path, changed: float, now: float, quiet: timedelta) -> bool:
     """True if one look shows that a file has not changed for some time; else two looks must see it unchanged.
 
-    changed, now: in Unix seconds. A file server whose clock is minutes behind shows a file that is just being written
-    as an old one, so there it must be older by far. A time that lies ahead is no proof either.
+    changed, now: in Unix seconds. A file server whose clock is minutes behind shows a file that is being written as an
+    old one. So a file there must be much older. A time in the future is no proof either.
     """
     seconds = now - changed
     if seconds < quiet.total_seconds():
@@ -32,7 +33,7 @@ def is_on_this_machine(path: Path) -> bool:
 
 
 def _file_system(path: Path) -> str:
-    """The type of the file system that a path is on; empty where that cannot be told."""
+    """Return the type of a path's file system; empty text if it is unknown."""
     try:
         lines = os.fsdecode(MOUNTS.read_bytes()).splitlines()
     except OSError:

@@ -1,6 +1,6 @@
-"""Scratch: folders under `<home>/scratch` that end with the command that made them, after a kill with the next command.
+"""Scratch: folders under `<home>/scratch`, removed by the command that made them, or after a kill by the next command.
 
-Copies of patient data lie nowhere else while a command works. Each folder is locked by its process.
+While a command works, copies of patient data are nowhere else. Each folder is locked by its process.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ PAUSE_SECONDS = 0.1
 
 @contextmanager
 def throwaway_folder(home: Path) -> Iterator[Path]:
-    """A folder for the owner only, under the home, where copies of patient data may lie. It is gone at the end."""
+    """A folder under the home, for the owner only, where copies of patient data may be. It is removed at the end."""
     with locked_folder(home):
         _remove_leftovers(home)
         (home / SCRATCH).mkdir(mode=0o700, exist_ok=True)
@@ -38,11 +38,11 @@ def throwaway_folder(home: Path) -> Iterator[Path]:
         _remove(folder)
         os.close(held)
         with locked_folder(home), suppress(OSError):
-            (home / SCRATCH).rmdir()  # unless others are at work
+            (home / SCRATCH).rmdir()  # fails if other commands use it
 
 
 def remove_leftovers(home: Path) -> None:
-    """Remove what processes that have ended left in scratch, whatever its name."""
+    """Remove what ended processes left in scratch, whatever its name."""
     if any(_leftovers(home)):
         with locked_folder(home):
             _remove_leftovers(home)
@@ -60,7 +60,7 @@ def _remove_leftovers(home: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """A service that is just ending may still write into a folder: tried again for a moment."""
+    """Remove a path. Try again for a moment, since a service that is ending may still write into a folder."""
     for _ in range(TRIES):
         if is_folder(path) and not is_link(path):
             shutil.rmtree(path, ignore_errors=True)
@@ -72,7 +72,7 @@ def _remove(path: Path) -> None:
 
 
 def _is_held(place: Path) -> bool:
-    """True if a process that runs holds this file or folder: its lock ends with it."""
+    """True if a running process holds this file or folder: its lock ends with it."""
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -93,7 +93,7 @@ WORKSPACE = ".spill"
 
 @contextmanager
 def workspace(folder: Path) -> Iterator[Path]:
-    """A folder within this one, for what is gone at the end: `remove_abandoned` removes what a killed process left."""
+    """A subfolder for temporary files, removed at the end. After a kill, `remove_abandoned` removes it."""
     with locked_folder(folder):
         inner = folder / WORKSPACE
         inner.mkdir(mode=0o700, exist_ok=True)
@@ -104,7 +104,7 @@ def workspace(folder: Path) -> Iterator[Path]:
 
 
 def remove_abandoned(folders: Iterable[Path]) -> None:
-    """Remove the workspaces in these folders whose process has ended, and the files that it had half written."""
+    """Remove the workspaces in these folders whose process has ended, and its half-written files."""
     for folder in folders:
         if exists(folder / WORKSPACE) and not _is_held(folder):
             for part in matching(folder, "*.part"):

@@ -1,4 +1,4 @@
-"""Parquet written row by row and read back sorted: what keeps the stages' memory from growing with a file."""
+"""Write Parquet row by row and read it back sorted, so that the stages' memory does not grow with a file."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 BATCH = 5_000
 GROUP_SIZE = 8 << 20
-"""Bytes of the rows that are written as one group: of each group that a file has, its writer and its readers keep 10 kB
-in memory.
+"""Bytes of the rows that are written as one group. For each group of a file, its writer and readers keep 10 kB in
+memory.
 """
 BATCH_ITSELF = 16 << 10
-"""Bytes of the objects that a batch is made of, beside its values: up to 20 kB, whether it has rows or not."""
+"""Bytes of the objects of a batch apart from its values: up to 20 kB, whether it has rows or not."""
 MEMORY = "96MB"
 BATCH_SIZE = 16 << 20
 REPEATING = ["lane", "patient_id", "stage"]
-"""Columns whose values come again and again; looking for that in all others takes a fifth of the writing."""
+"""Columns with repeated values. A dictionary for every column would take a fifth of the time of writing."""
 
 
 class Writer:
-    """A Parquet file of one schema, written some thousand rows at a time. It gets its name when it is whole.
+    """A Parquet file of one schema, written some thousand rows at a time. It gets its name when it is complete.
 
-    needed: whether there is a file without rows too.
+    needed: True to keep a file without rows too.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, *, needed: bool = True) -> None:
@@ -49,7 +49,7 @@ class Writer:
             compression="zstd",
             compression_level=1,
             use_dictionary=REPEATING,
-            write_statistics=False,  # nobody looks for rows by them, and they hold whole values
+            write_statistics=False,  # nobody searches rows by them, and they contain whole values
         )
         return self
 
@@ -64,14 +64,14 @@ class Writer:
             self._part.unlink(missing_ok=True)
 
     def add(self, *row: Any) -> None:
-        """One row, its values in the order of the schema."""
+        """Add one row, with its values in the order of the schema."""
         self._rows.append(row)
         self.count += 1
         if len(self._rows) >= BATCH:
             self._close_rows()
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
-        """Any number of rows at once, written with those that come before and after."""
+        """Add any number of rows at once. They are written together with rows before and after them."""
         self.count += batch.num_rows
         self._take(batch)
 
@@ -93,12 +93,14 @@ class Writer:
             self._writer.write_table(pa.Table.from_batches(self._batches))
             self._batches.clear()
             self._size = 0
-            # What was freed in between stays with the process otherwise: 20 MB for each million rows.
+            # Otherwise freed memory stays with the process: 20 MB for each million rows.
             pa.system_memory_pool().release_unused()
 
 
 def batches(path: Path, rows: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a Parquet file, some at a time. What was read is let go: pyarrow would hold all of it."""
+    """Yield the rows of a Parquet file, some at a time. Rows read are released, while pyarrow would keep all of
+    them.
+    """
     with pq.ParquetFile(path, pre_buffer=False) as file:
         yield from file.iter_batches(rows, columns=columns)
 
@@ -113,7 +115,7 @@ def is_whole(path: Path) -> bool:
 
 
 def sorter(spill: Path) -> "DuckDBPyConnection":
-    """A DuckDB of its own that keeps to little memory and spills into the folder."""
+    """Return a new DuckDB that uses little memory and spills into the folder."""
     spill.mkdir(mode=0o700, parents=True, exist_ok=True)
     return files.open_in_memory(
         {"memory_limit": MEMORY, "temp_directory": str(spill), "threads": 1, "preserve_insertion_order": True}
@@ -121,6 +123,6 @@ def sorter(spill: Path) -> "DuckDBPyConnection":
 
 
 def rows(database: "DuckDBPyConnection", query: str) -> Iterator[tuple[Any, ...]]:
-    """The rows of a query, streamed."""
+    """Yield the rows of a query, streamed."""
     for batch in database.sql(query).to_arrow_reader(BATCH):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

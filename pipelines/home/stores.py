@@ -1,7 +1,7 @@
 """Places beyond the home: a folder, or a prefix of an object store (S3, Google Cloud Storage, Azure).
 
-Only `swap` replaces what others read, and it fails where another writer was first. Credentials of an object store come
-from the variables that its own tools read. No message holds what a store answered.
+Only `swap` replaces objects that others read, and it fails if another writer was first. Credentials of an object store
+come from the variables that its own tools read. No message contains an answer of a store.
 """
 
 import hashlib
@@ -32,11 +32,11 @@ TRIES, SECONDS_OF_TRIES = 3, 60
 ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "AZURE_STORAGE_USE_EMULATOR", "GOOGLE_ALLOW_HTTP")
 STATUS = re.compile(r"status code: ([345][0-9]{2})\b")
 EXPIRED = re.compile(r"<Code>(ExpiredToken|TokenRefreshRequired)</Code>")
-"""In an answer: that credentials were good once. S3 says so with a status of 400."""
+"""Matches an answer about expired credentials, which S3 gives with status 400."""
 
 
 class StoreUnusable(Explained):
-    """The store cannot be used: one sentence, with its name and the reason."""
+    """The store cannot be used. The text is one sentence with its name and the reason."""
 
 
 class SomebodyElse(Exception):
@@ -70,40 +70,40 @@ class Store(Protocol):
         """Copy a file to a key that nobody reads yet."""
 
     def read(self, key: str) -> Held | None:
-        """Return an object, or None if there is none."""
+        """Return an object; None if there is none."""
 
     def swap(self, key: str, content: bytes, before: Held | None) -> None:
-        """Replace an object in one step. Raises SomebodyElse if it is not as `before` any more."""
+        """Replace an object in one step. Raises SomebodyElse if it is no longer as `before`."""
 
     def fetch(self, key: str, file: Path) -> bool:
-        """Copy an object to a file that is not there; return False if there is no such object."""
+        """Copy an object to a new file; return False if there is no such object."""
 
     def ages(self, below: str = "") -> dict[str, datetime]:
         """Return when each object was written, by key. below: `a/b/` for keys that begin so."""
 
     def names(self, below: str) -> list[str]:
-        """Return the names of what lies right below `a/b/`, sorted."""
+        """Return the names directly below `a/b/`, sorted."""
 
     def lying(self) -> dict[str, Seen]:
-        """Return the objects that lie right below the place itself, by name; and with the mark `UNREAD` what cannot be
-        read for its name.
+        """Return by name the objects directly below the place itself. An object with an unreadable name has the mark
+        `UNREAD`.
         """
 
     def seen(self, key: str) -> Seen | None:
-        """Return an object as it is now, without its content."""
+        """Return an object as it is now, without its content; None if there is none."""
 
     def remove(self, keys: Collection[str]) -> None:
-        """Remove objects, if they are there."""
+        """Remove objects that exist."""
 
     def above(self) -> Iterator[str]:
-        """Yield the addresses of the places that this one lies in, the nearest first."""
+        """Yield the addresses of the places that contain this one, nearest first."""
 
 
 def store_at(place: str) -> Store:
     """Return the store that a setting names. Raises StoreUnusable."""
     if place.startswith(SCHEMES):
         if any(sign in place for sign in "@?#"):
-            # Not repeated: it may hold a password.
+            # Not repeated, since it may contain a password.
             raise StoreUnusable(
                 "the address of the store has `@`, `?` or `#`: name bucket and prefix alone, and give"
                 " credentials by the variables of the store's own tools"
@@ -116,7 +116,7 @@ def store_at(place: str) -> Store:
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder. Writers take turns by a lock."""
+    """A folder as a store. Writers take turns by a lock."""
 
     path: Path
 
@@ -159,7 +159,7 @@ class Folder:
         with self._told():
             for folder, _, names in os.walk(self.path / below, onerror=_unless_gone):
                 for path in (Path(folder, name) for name in names if name != ".lock"):
-                    with suppress(FileNotFoundError):  # a writer has given it its name, or removed it
+                    with suppress(FileNotFoundError):  # a writer has renamed or removed it
                         at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
                         found[str(path.relative_to(self.path))] = at
         return found
@@ -170,11 +170,11 @@ class Folder:
                 found = [path.name for path in (self.path / below).iterdir()]
             except FileNotFoundError:
                 return []
-        # What a writer that was killed left is no object.
+        # Remains of a killed writer are no objects.
         return sorted(name for name in found if not name.startswith(".") and not name.endswith(".part"))
 
     def lying(self) -> dict[str, Seen]:
-        with self._told():  # one that is not there may not be mounted
+        with self._told():  # a missing folder may not be mounted
             names = [path.name for path in self.path.iterdir()]
         return {name: seen for name in names if (seen := self.seen(name))}
 
@@ -184,7 +184,7 @@ class Folder:
                 about = (self.path / key).lstat()
             except FileNotFoundError:
                 return None
-        # A link could lead to a file that is nobody's export.
+        # A link could lead to a file that is no export.
         changed = max(about.st_mtime_ns, about.st_ctime_ns)
         at = datetime.fromtimestamp(changed / 1e9, UTC)
         return Seen(f"{about.st_size}-{about.st_mtime_ns}-{changed}", at) if S_ISREG(about.st_mode) else None
@@ -221,7 +221,7 @@ class Bucket:
 
     @classmethod
     def at(cls, place: str) -> "Bucket":
-        """Return the store at an address, with what obstore finds in the environment. Raises StoreUnusable."""
+        """Return the store at an address, with obstore's settings from the environment. Raises StoreUnusable."""
         try:
             from obstore.store import from_url
         except ImportError:
@@ -234,7 +234,7 @@ class Bucket:
         retries = {"max_retries": TRIES, "retry_timeout": timedelta(seconds=SECONDS_OF_TRIES)}
         try:
             made = from_url(place.rstrip("/"), client_options={**client, "allow_http": plain}, retry_config=retries)  # type: ignore[call-overload,unused-ignore]
-        except Exception:  # noqa: BLE001 - its text may hold what the environment says
+        except Exception:  # noqa: BLE001 - its text may contain settings of the environment
             raise StoreUnusable(f"{place}: is not the address of a bucket, or its settings are not whole") from None
         return cls(place, made)
 
@@ -261,11 +261,11 @@ class Bucket:
                     self.store.put(key, content, mode=before.mark if before else "create", use_multipart=False)
                 except (AlreadyExistsError, PreconditionError):
                     now = self.read(key)
-                    if now and now.content == content:  # it was ours, and the answer was lost
+                    if now and now.content == content:  # our write succeeded, and its answer was lost
                         return
                     if (now and now.mark) != (before and before.mark):
                         raise SomebodyElse from None
-                    # S3 refuses one of two writes that it gets at once (409), whatever comes of the other.
+                    # S3 refuses one of two writes at once (409), even if the other fails.
                 else:
                     return
             raise StoreUnusable(f"{self.place}: {CONFLICT}")
@@ -304,7 +304,7 @@ class Bucket:
 
     @property
     def _prefix(self) -> str:
-        """Return what all keys of the place begin with."""
+        """The common beginning of all keys of the place."""
         within = self.place.rstrip("/").partition("://")[2].partition("/")[2]
         return within and f"{within}/"
 
@@ -336,19 +336,20 @@ class Bucket:
             yield
         except (StoreUnusable, SomebodyElse):
             raise
-        except Exception as error:  # noqa: BLE001 - obstore's classes have no common base beside it
+        except Exception as error:  # noqa: BLE001 - obstore's classes have no closer common base
             raise StoreUnusable(f"{self.place}: {_why(error)}") from None
 
 
 def _seen(about: Mapping[str, Any]) -> Seen:
-    """The etag may be a hash of the bytes, so that the time tells the same bytes put again. In whole seconds: some
-    stores tell more of them in a listing than of an object alone."""
+    """Return an object of a listing. Its mark has the time, because the etag may be a hash of the bytes, which may be
+    put again. The time is in whole seconds, since some stores show more digits only in listings.
+    """
     tag, at = (about["e_tag"] or "").strip('"'), about["last_modified"]
     return Seen(f"{tag}-{about['size']}-{int(at.timestamp())}", at)
 
 
 def _write(file: Path, blocks: Iterator[Any], told: Callable[[], AbstractContextManager[None]]) -> None:
-    """Write what a store gives to a file of this machine, whose own failures are not the store's."""
+    """Write a store's content to a local file. A failure of that file is not reported as the store's."""
     with file.open("wb") as into:
         while True:
             with told():
@@ -360,7 +361,7 @@ def _write(file: Path, blocks: Iterator[Any], told: Callable[[], AbstractContext
 
 @contextmanager
 def _not_of(file: Path) -> Iterator[None]:
-    """Raise `OSError` in the store's place where it is the file that is not there."""
+    """Raise `OSError` in place of StoreUnusable if the local file is missing."""
     try:
         yield
     except StoreUnusable:
@@ -369,7 +370,7 @@ def _not_of(file: Path) -> Iterator[None]:
 
 
 def _unless_gone(error: OSError) -> None:
-    """Go on where a folder is gone, or is a file."""
+    """Ignore an error about a folder that is gone, or is a file."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 
@@ -381,7 +382,7 @@ def _why(error: Exception) -> str:
         return "these credentials have expired"
     if unread := unread_key(error):
         return f"the name of an object is no path ({unread}), so that none can be listed: rename or remove it"
-    said = status[1] if status else ""  # of a listing, the library's class tells nothing
+    said = status[1] if status else ""  # for a listing, the library's class says nothing
     if said in ("401", "403") or kind in ("PermissionDeniedError", "UnauthenticatedError"):
         return f"it refuses these credentials ({said or kind})"
     if said == "404" or isinstance(error, FileNotFoundError):

@@ -1,9 +1,9 @@
-"""Ids of patients whom the target is not known to have: in the published tables they stand as keyed hashes.
+"""Ids of patients that the target is not known to have: replace them by keyed hashes in the published tables.
 
-Such an id may be somebody's number in another system, as where a feed reads the wrong column. The target is known to
-have a patient for whom it took a record, whom a report or a response of it names, or whose balance a payment was above.
-No other refusal proves it: what a target of another make says of an unknown patient is not known. A refusal may name
-others than the record's patient, as who is said to have answered.
+Such an id may be a person's number in another system, if a feed reads the wrong column. The target is known to have a
+patient for whom it took a record, or whom one of its reports or responses names. It is also known to have one whose
+balance a payment exceeded. No other refusal proves it, since other servers' messages about unknown patients vary. A
+refusal may name others than the record's patient, such as the person who answered.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ import duckdb
 from pipelines.home.files import made_once
 
 KEY = "hash.key"
-"""The home's file with the key of the hashes: with another, the same id has another hash."""
+"""The home's file with the key of the hashes. With another key, an id has another hash."""
 TABLES = ("ledger_record", "ledger_repeat", "ledger_reject", "waiting_payment")
 
 KNOWN = """
@@ -66,13 +66,13 @@ WHERE named_patient.reject_id = ledger_reject_reason.reject_id AND number = ?"""
 
 
 def hide_strangers(db: duckdb.DuckDBPyConnection, home: Path) -> None:
-    """Put keyed hashes in the place of such ids in the tables that a publication is made of."""
+    """Replace such ids by keyed hashes in the tables from which a publication is made."""
     db.execute("CREATE TEMP TABLE hash_key AS SELECT ?::VARCHAR AS value", [_key(home)])
     db.execute(KNOWN)
     db.execute(NAMED)
     [(are_there, most_of_a_reject)] = db.execute(ARE_STRANGERS).fetchall()
     if not (are_there or most_of_a_reject):
-        return  # mostly: five statements that change nothing take as long to plan as others
+        return  # mostly so: five statements without effect take as long to plan as others
     db.execute(STRANGER)
     for number in range(1, most_of_a_reject + 1):
         db.execute(HIDE_IN_MESSAGES, [number])
@@ -81,5 +81,5 @@ def hide_strangers(db: duckdb.DuckDBPyConnection, home: Path) -> None:
 
 
 def _key(home: Path) -> str:
-    """The key of a home, made at its first publication. Those of studies are made beside the home's own."""
+    """Return the key of a home, made at its first publication. Keys of studies are made beside it."""
     return made_once(home / KEY, 32)

@@ -1,8 +1,8 @@
 """Traces for OpenTelemetry: one for each batch, from its file to the commits of its records at the service.
 
-Nothing is done unless `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector and the extra `traces` is installed. A span holds
-names of stages, batches, feeds and types, counts, states and classes of errors: never a value, a key or an id of a
-record. The trace of a batch has an id that follows from the batch, so that its stages share it in whatever process.
+Nothing is done unless `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector and the extra `traces` is installed. A span has
+names of stages, batches, feeds and types, counts, states and classes of errors, but never a value, a key or an id of a
+record. The id of a batch's trace is computed from the batch, so that its stages share it in any process.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ class Traces:
 
 
 def start(environ: Mapping[str, str]) -> str | None:
-    """Send spans to the collector that the environment names; return a sentence if they cannot be."""
+    """Send spans to the collector that the environment names; return a sentence if that is impossible."""
     if not environ.get(ENDPOINT) or Traces.tracer is not None:
         return None
     try:
@@ -46,13 +46,13 @@ def start(environ: Mapping[str, str]) -> str | None:
 
 
 def use(provider: "TracerProvider | None") -> None:
-    """Make spans with this provider from now on, or none. One with `ids()` gives a batch one trace."""
+    """Use this provider for spans from now on, or none. With `ids()` as its ids, a batch has one trace."""
     Traces.tracer = provider.get_tracer(NAME) if provider else None
     Traces.stage = None
 
 
 def ids() -> Any:
-    """Return the ids of a provider: the trace of a batch follows from the batch, all others are random."""
+    """Return the ids for a provider: a trace's id is computed from its batch; all others are random."""
     from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
     class OfBatches(RandomIdGenerator):
@@ -64,7 +64,7 @@ def ids() -> Any:
 
 @contextmanager
 def stage(name: str, batch_id: str, **about: str | int) -> Iterator[None]:
-    """Make a span of a stage of a batch, which the requests of all its threads belong to."""
+    """Make a span of a stage of a batch. Requests of all its threads belong to it."""
     if Traces.tracer is None:
         yield
         return
@@ -88,7 +88,7 @@ def stage(name: str, batch_id: str, **about: str | int) -> Iterator[None]:
 
 
 def past(name: str, batch_id: str, began: int) -> None:
-    """Make the span of a stage that has ended, and began at a time in nanoseconds since 1970."""
+    """Make the span of an ended stage. began: its beginning in nanoseconds since 1970."""
     if Traces.tracer is None:
         return
     from opentelemetry import context
@@ -103,7 +103,7 @@ def past(name: str, batch_id: str, began: int) -> None:
 
 @contextmanager
 def request(method: str) -> Iterator[dict[str, str]]:
-    """Make a span of a request of the stage under way; yield the headers that continue its trace at the target."""
+    """Make a span of a request in the present stage; yield the headers that continue its trace at the target."""
     if Traces.tracer is None or Traces.stage is None:
         yield {}
         return
@@ -123,7 +123,7 @@ def request(method: str) -> Iterator[dict[str, str]]:
 
 
 def _fails(span: Any, error: BaseException) -> None:
-    """Note the class of an error alone: its text may hold values."""
+    """Note only the class of an error, since its text may contain values."""
     from opentelemetry.trace import StatusCode
 
     span.set_attribute("error.type", type(error).__name__)

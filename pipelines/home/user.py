@@ -5,7 +5,9 @@ import pwd
 
 
 def user_name() -> str:
-    """The account of this process as the system knows it (no variable can change it), and who called `sudo`."""
+    """Return the account of this process by the system, which no variable can change, and the user who called
+    `sudo`.
+    """
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
