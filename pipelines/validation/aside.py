@@ -1,4 +1,4 @@
-"""Long texts of rows that are sorted, in a file beside: what DuckDB sorts stays narrow, so that it can spill it."""
+"""Keep long texts of rows to be sorted in a second file, so that DuckDB sorts short rows, which it can spill."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +16,12 @@ MARK = "\0"
 
 
 def aside_of(sorted_file: Path) -> Path:
-    """Return the path of the file that holds the long texts of a file to be sorted."""
+    """Return the path of the file with the long texts of a file to be sorted."""
     return sorted_file.with_name(f"{sorted_file.name}.texts")
 
 
 class Aside:
-    """Texts longer than a thousand signs, each by its place in the file; shorter ones stand for themselves."""
+    """A file of texts longer than a thousand characters. In the rows, marks with their places replace them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -45,7 +45,9 @@ class Aside:
         return batch
 
     def put(self, text: str | None) -> str | None:
-        """Return a short text as it is; write a long one to the file and return a mark: its place and size in bytes."""
+        """Return a short text as it is. Write a long one to the file and return its mark: its place and size in
+        bytes.
+        """
         if text is None or (len(text) <= LONG and not text.startswith(MARK)):
             return text
         data, place = text.encode("utf-8"), self._size
@@ -61,7 +63,7 @@ def _is_any_long(texts: pa.Array) -> bool:
 
 
 def restored(batches: Iterator[pa.RecordBatch], path: Path, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches with their long texts put back, in parts of a bounded size."""
+    """Yield the batches with their long texts put back, in parts of limited size."""
     if not exists(path):
         yield from batches
         return
@@ -72,7 +74,7 @@ def restored(batches: Iterator[pa.RecordBatch], path: Path, columns: tuple[str, 
 
 
 def _bounded(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """A batch in parts whose texts are of a bounded size together, or are those of one row."""
+    """Yield a batch in parts. The long texts of a part have a limited size, or are those of a single row."""
     start = size = 0
     for row, texts in enumerate(zip(*(batch.column(name).to_pylist() for name in columns), strict=True)):
         more = sum(_place(text)[1] for text in texts if text and text.startswith(MARK))

@@ -1,4 +1,4 @@
-"""Bodies of records: built from their values, and known for sound by their cells, without a look at the rest."""
+"""Bodies of records: build them from values, and recognize sound ones by their cells, without reading the rest."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from pipelines.validation.soundness import SoundByCell, SoundByItem, are_plain
 
 
 class Bodies:
-    """Builds the bodies of the records of one file."""
+    """Builder of the bodies for one file's records."""
 
     def __init__(self, kind: Kind, around: Around) -> None:
         self._kind, self._around = kind, around
@@ -31,11 +31,11 @@ class Bodies:
         self._is_plain = False
 
     def look_at(self, every: Sequence[Sequence[Row]]) -> None:
-        """Look whether all cells of some records are plain, before they are taken one by one."""
+        """Note if all cells of these records are plain, before the records are taken one by one."""
         self._is_plain = are_plain([row.record or "" for rows in every for row in rows])
 
     def values(self, row: Row) -> Values:
-        """The values of a row, by column."""
+        """Return the values of a row, by column."""
         record = row.record or ""
         whole = record[0] == "{"
         values: Values = parse_json(record) if whole else dict(zip(self._names, orjson.loads(record), strict=True))
@@ -47,13 +47,13 @@ class Bodies:
         return self._kind.build(key, values, self._around)
 
     def sound(self, built: Built, rows: Sequence[Row], values: Values) -> str | None:
-        """The text of a body that is sound; None of one that the rules are to look at. values: of its first row."""
+        """Return the text of a sound body; None if the rules must check it. values: of its first row."""
         return self._soundness.text(built.body, self._cells(rows, values))
 
     def put_together(self, rows: Sequence[Row]) -> tuple[Built, str] | None:
-        """A response and its text, where it is sound by what other responses said; else None.
+        """Return a response and its text if it is sound by the items of earlier responses; else None.
 
-        rows: all of its key. What was built does not say of which rows the items are.
+        rows: all rows of its key. The built body does not say which rows its items come from.
         """
         make, sound = self._kind.put_together, self._soundness
         if self._ends is None or make is None or not isinstance(sound, SoundByItem) or not _is_list(rows[0]):
@@ -71,14 +71,16 @@ class Bodies:
         return (built, text) if text is not None else None
 
     def note(self, rows: Sequence[Row], values: Values, built: Built) -> None:
-        """Remember what the rows of a sound response say. values: of its first row."""
+        """Remember the items of a sound response's rows. values: of its first row."""
         if self._ends and built.rows and _is_list(rows[0]):
             self._ends.note(rows, values, built)
 
     def as_sent(self, built: Built, text: str | None) -> str:
-        """The text of a body in the target's words, without what it gets when it is sent. text: where it has one."""
+        """Return the text of a body in the target's words, without members that it gets when it is sent. text: if it
+        has one.
+        """
         text, until_sent = text or dump(built.body), f"{{{self._kind.until_sent}"
-        if text.startswith(until_sent):  # it comes first; a member of the same text within another stays
+        if text.startswith(until_sent):  # only at the beginning: a member with that text inside another one stays
             text = "{" + text.removeprefix(until_sent)
         return in_words(text, built.body, self._around.words) if self._around.words else text
 
@@ -93,7 +95,7 @@ class Bodies:
         return filled
 
     def _cells(self, rows: Sequence[Row], values: Values) -> list[Any] | None:
-        """Return the cells by which a body may be judged; None where it is to be looked at as a whole."""
+        """Return the cells by which a body may be judged; None if the whole body must be checked."""
         if not self._by_cell or "resource" in values:
             return None
         if not (self._is_plain or are_plain([row.record or "" for row in rows])):
@@ -102,12 +104,12 @@ class Bodies:
 
 
 def _is_list(row: Row) -> bool:
-    """True if a row says its values in the order of the columns, and is no whole resource."""
+    """True if a row has its values in the order of the columns, and is no whole resource."""
     return bool(row.record) and not row.faults and row.record[:1] == "["  # type: ignore[index]
 
 
 def _ends_of(kind: Kind, shared: Sequence[str]) -> Ends | None:
-    """Return the ends of rows of a kind whose records have a row for each answer."""
+    """Return the ends of rows for a kind whose records have a row for each answer; None for another kind."""
     begins = [column.name for column in kind.columns[1 : len(shared) + 1]] == list(shared)
     return Ends(shared, "questionnaire") if kind.put_together and begins else None
 
@@ -116,9 +118,10 @@ REWORDED = {"questionnaire", "payment", "recipient"}
 
 
 def in_words(text: str, body: Mapping[str, Any], words: Mapping[str, str]) -> str:
-    """Return a body's text with what the target has in place of some members: its rules are the interface's till then.
+    """Return a body's text with some members as the target has them. Until then the interface's rules apply to the
+    body.
 
-    No text within a body can be taken for a member: quotes are escaped there.
+    No text in a body can be mistaken for a member, since quotes are escaped there.
     """
     for name in REWORDED & body.keys():
         ours = member(name, body[name])

@@ -14,11 +14,11 @@ from pipelines.validation.records import Row
 from pipelines.validation.tables import FILES
 
 _TIMES = range(-30_610_224_000_000_000, 253_402_214_400_000_000)
-"""Microseconds of the years 1000 to 9999: all that the ledger's form of a moment can tell."""
+"""Microseconds of the years 1000 to 9999, which are all that the ledger's form of a moment can have."""
 
 
 class Checked(NamedTuple):
-    """The result of a chunk: rows by file, as `FILES` (`position` counts within the chunk), and the counts."""
+    """The result of a chunk: rows by file, as in `FILES` (`position` counts within the chunk), and the counts."""
 
     rows: Mapping[str, pa.RecordBatch]
     tally: Tally
@@ -26,14 +26,14 @@ class Checked(NamedTuple):
 
 
 class Sorted:
-    """The records of one chunk, sorted by what became of them."""
+    """The records of one chunk, sorted by their results."""
 
     def __init__(self) -> None:
         self.tally = Tally()
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in FILES}
 
     def checked(self, inspected: Mapping[str, tuple[Ambiguity, ...]]) -> Checked:
-        """Return the result of the chunk. inspected: what was found of the questionnaires."""
+        """Return the result of the chunk. inspected: the ambiguities of its questionnaires."""
         rows = {name: arrow.batch_of_rows(self._rows[name], schema) for name, schema in FILES.items()}
         return Checked(rows, self.tally, inspected)
 
@@ -64,7 +64,7 @@ class Sorted:
         content: str | None = None,
         text: str | None = None,
     ) -> None:
-        """Add a record that is set aside. content, text: its hashes, where it may only have been misread."""
+        """Add a record that is set aside. content, text: its hashes, if it may only have been misread."""
         first, stages = rows[0], {reason.stage for reason in reasons}
         stage = next(stage for stage in ("parse", "map", "rule") if stage in stages)
         self.tally.rejected += 1
@@ -82,5 +82,7 @@ class Sorted:
 
 
 def _told(at: int | None) -> int | None:
-    """Return the time of a record that is set aside, which no rule may have judged, if the ledger can tell it."""
-    return at if at is not None and at in _TIMES else None  # a range looks for None one by one
+    """Return the time of a record that is set aside, which no rule may have checked; None if the ledger cannot hold
+    it.
+    """
+    return at if at is not None and at in _TIMES else None  # a range compares None with each number

@@ -1,6 +1,6 @@
-"""Each record's body, built and checked: accepted, skipped as a repeat, or rejected with every reason.
+"""Build and check each record's body: it is accepted, skipped as a repeat, or rejected with every reason.
 
-Nothing is known here but the chunk at hand, so that chunks can be checked in any process.
+Only the present chunk is used, so that chunks can be checked in any process.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,7 +22,7 @@ from pipelines.validation.scoring import INCOMPLETE, Scoring
 
 
 class Checker:
-    """Builds and checks one record after another, a chunk at a time."""
+    """Builder and checker of records, a chunk at a time."""
 
     def __init__(self, file: FeedFile, around: Around, strict: bool, places: Places) -> None:
         self._kind, self._strict = kind_of(file), strict
@@ -45,7 +45,9 @@ class Checker:
         return self._sorted.checked(dict(self._inspected.warnings))
 
     def _take_sound(self, row: Row) -> bool:
-        """Accept the record of a single row. False, and nothing is done, if there is anything to say about it."""
+        """Accept the record of a single row. Return False, and change nothing, if there is anything to report about
+        it.
+        """
         if row.faults or row.differs or not row.record or row.first_line not in (None, row.line):
             return False
         values = self._bodies.values(row)
@@ -58,7 +60,9 @@ class Checker:
         return True
 
     def _take_together(self, rows: list[Row]) -> bool:
-        """Accept the record of several rows by what others said. False, and nothing is done, if that does not do."""
+        """Accept the record of several rows by the items of earlier ones. Return False, and change nothing, if that is
+        impossible.
+        """
         first = rows[0]
         found = self._bodies.put_together(rows) if first.first_line == first.line else None
         if found is None:
@@ -69,7 +73,7 @@ class Checker:
         return True
 
     def _take_any(self, rows: list[Row]) -> None:
-        """Take a record of one row, or of several, which may be in the file more than once as a whole."""
+        """Take a record of one or several rows, which the file may have more than once as a whole."""
         first, (rows, *repeats) = rows[0], repeated(rows)
         every = [row for part in (rows, *repeats) for row in part]
         values = [self._bodies.values(row) for row in rows if row.record]
@@ -100,7 +104,7 @@ class Checker:
                 self._sorted.skip(repeat, built, first.line)
 
     def _broken_rules(self, line: int, built: Built, lines: Sequence[int], told: Sequence[Reason]) -> list[Reason]:
-        """Return the problems by the interface's rules; those of rules that we decided may only be warnings."""
+        """Return the problems by the interface's rules. Those of decided rules may only be warnings."""
         broken = []
         for reason, is_given in self._faults.of_rules(built, lines, told):
             if is_given or self._strict:
@@ -122,7 +126,7 @@ class Checker:
 
 
 def _without(built: Built, missing: Collection[str], time: str | None) -> Built:
-    """Return what was built without what only stands in for a missing value. time: the column of the record's time."""
+    """Return a built record without values that only replace missing ones. time: the column of the record's time."""
     if time in missing:
         built = built._replace(at=None)
     if "patient_id" in missing:

@@ -1,4 +1,4 @@
-"""The records of a file, checked a chunk at a time and written: accepted, rejected, skipped, and what was noticed."""
+"""Check the records of a file, a chunk at a time, and write them: accepted, rejected, skipped, and warnings."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -32,7 +32,7 @@ def check_records(
     answers: Mapping[int, str],
     only: Mapping[int, Sequence[str]] | None,
 ) -> None:
-    """Write `accepted.parquet`, `rejects.parquet` and `skipped.parquet`; where there are any, answers and warnings.
+    """Write `accepted.parquet`, `rejects.parquet` and `skipped.parquet`; if there are any, answers and warnings too.
 
     mapped: in a folder where sorting may spill. answers, only: as in `Wanted`.
     """
@@ -60,7 +60,7 @@ def _write(
     work: SideBySide,
     warned: spill.Writer,
 ) -> dict[str, tuple[Ambiguity, ...]]:
-    """Write the records of some chunks, and count them; return what was found of their questionnaires."""
+    """Write the records of some chunks, and count them; return the ambiguities of their questionnaires."""
     inspected: dict[str, tuple[Ambiguity, ...]] = {}
     out, done = {"warnings": warned}, 0
     with ExitStack() as whole:
@@ -80,7 +80,7 @@ def _write(
 def _warn_of_the_file(
     inspected: Mapping[str, tuple[Ambiguity, ...]], found: Validated, warned: spill.Writer, is_whole: bool
 ) -> None:
-    """Write the warnings about questionnaires, and where all records are wanted, about the file."""
+    """Write the warnings about questionnaires and, if all records are wanted, about the file."""
     for ambiguity in chain.from_iterable(inspected.values()):
         found.warnings[ambiguity.rule] += 1
         warned.add(None, ambiguity.rule, None, None, ambiguity.message)
@@ -90,7 +90,7 @@ def _warn_of_the_file(
 
 
 def _numbered(accepted: pa.RecordBatch, before: int) -> pa.RecordBatch:
-    """Return accepted rows with `position` counted over the whole file: `before` rows came earlier."""
+    """Return accepted rows with `position` counted over the whole file. before: the number of earlier rows."""
     place = ACCEPTED.get_field_index("position")
     counted = arrow.column(range(before, before + accepted.num_rows), pa.int64())
     return accepted.set_column(place, ACCEPTED.field(place), counted)
@@ -99,8 +99,8 @@ def _numbered(accepted: pa.RecordBatch, before: int) -> pa.RecordBatch:
 class Wanted:
     """The records of a file that are checked, and the rejects that they answer.
 
-    answers: by line, the rejects that rows say they answer. only: the lines that the wanted records begin on, each with
-    the rejects that it answers beside these; None for all records. lines: the number of lines of the wanted records.
+    answers: by line, the rejects that rows name. only: the first lines of the wanted records, each with further
+    rejects that it answers; None for all records. lines: the number of lines of the wanted records.
     """
 
     def __init__(self, answers: Mapping[int, str], only: Mapping[int, Sequence[str]] | None = None) -> None:
@@ -109,7 +109,7 @@ class Wanted:
         self.lines = 0
 
     def of(self, chunk: pa.RecordBatch, kind: Kind) -> pa.RecordBatch:
-        """The rows of a chunk that are wanted; what they answer is noted."""
+        """Return the wanted rows of a chunk; note the rejects that they answer."""
         if self.only is None and not self.answers:
             return chunk
         line, begin = (chunk.column(name) for name in ("line", "first_line" if kind.grouped else "line"))

@@ -1,4 +1,4 @@
-"""The rows of a chunk as `MAPPED`: what each says, under its key, or what is wrong with it."""
+"""Map the rows of a chunk to `MAPPED`: the content of each row under its key, or its faults."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from pipelines.validation.tables import MAPPED
 
 
 class MappedChunk(NamedTuple):
-    """Rows of `MAPPED` in the order of their lines, and how many lines of the chunk the feed does not take."""
+    """Rows of `MAPPED` in the order of their lines, and the number of the chunk's lines that the feed does not take."""
 
     rows: pa.RecordBatch
     not_taken: int
@@ -42,14 +42,14 @@ class Gathered:
         self._batches.append(arrow.batch(columns, MAPPED))
 
     def in_order(self) -> pa.RecordBatch:
-        """All of them, by their lines."""
+        """Return all rows in the order of their lines."""
         if len(self._batches) == 1 and not self._rows:
             return self._batches[0]
         return pa.concat_batches([*self._batches, arrow.batch_of_rows(self._rows, MAPPED)]).sort_by("line")
 
 
 class ChunkMapper:
-    """Maps one chunk after another. tables: the feed's crosswalks."""
+    """Mapper of one chunk after another. tables: the feed's crosswalks."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class ChunkMapper:
 
 
 def _write_bad(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> None:
-    """Set unreadable rows aside. Where rows share a record, the key is kept: the record goes with all of them or not at
-    all.
+    """Set unreadable rows aside. If rows share records, their keys are kept, since a record is sent with all its rows
+    or not at all.
     """
     keys = mapper.keys_of_broken(bad) if mapper.feed.kind.grouped else [None] * len(bad)
     for row, found in zip(bad, keys, strict=True):
@@ -81,7 +81,7 @@ def _write_bad(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> None:
 
 
 def _write_doubtful(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> None:
-    """Set rows aside that may have been misread, with their content; those that cannot be mapped are bad rows."""
+    """Set aside rows that may have been misread, with their content. Those that cannot be mapped are bad rows."""
     if not bad:
         return
     if not mapper.feed.file.columns:
@@ -100,7 +100,7 @@ def _write_doubtful(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> Non
 
 
 def _write_chunk(chunk: Chunk, mapper: Mapper, out: Gathered) -> int:
-    """Return how many lines the feed does not take."""
+    """Map the taken rows of a chunk; return the number of lines that the feed does not take."""
     file = mapper.feed.file
     taken, not_taken = mapper.taken(mapper.rows(chunk.rows)), 0
     if not taken.all():
@@ -139,9 +139,9 @@ def _write_rows(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
 
 
 class MappedRows(NamedTuple):
-    """Keys, microseconds to sort by, and what the rows say as JSON; by place, the faults of those that have some.
+    """Keys, microseconds to sort by, and the contents of rows as JSON; by place, the faults of those that have some.
 
-    former: by place, the hashes by which ledgers of older versions may know rows, with blanks between.
+    former: by place, the hashes by which ledgers of older versions may know rows, separated by blanks.
     """
 
     keys: Sequence[Any] | NDArray[np.object_]
@@ -166,9 +166,9 @@ def _records(kind: Kind, columns: Mapping[str, Cells], absent: Sequence[None]) -
 
 
 def _without_empty_labels(kind: Kind, columns: Mapping[str, Cells], absent: Sequence[None]) -> dict[int, str]:
-    """Make labels absent where there are none in them: `""`, `";"` and `[]` say no more than no element.
+    """Make empty labels absent, since `""`, `";"` and `[]` mean the same as no element.
 
-    Gives, by place, the hashes of such rows as older versions had them, with a list of none.
+    Return, by place, the hashes that older versions made of such rows with an empty list.
     """
     labels = columns.get("labels")
     empty = [] if labels is None else [place for place, found in enumerate(labels) if found == []]
@@ -180,8 +180,10 @@ def _without_empty_labels(kind: Kind, columns: Mapping[str, Cells], absent: Sequ
 
 
 def _as_before(chunk: Chunk, mapper: Mapper, places: Sequence[int]) -> dict[int, str]:
-    """By place, the hashes of rows as versions read them that took any day, and texts for nothing with blanks around
-    them: a record that was loaded so is unchanged. There is one for each choice of days that were not named then.
+    """Return, by place, the hashes that earlier versions made of rows, so that their records count as unchanged.
+
+    Those versions accepted any date, and kept blanks around texts that mean nothing. There is one hash for each choice
+    of dates that feeds did not name then.
     """
     if not places:
         return {}
@@ -191,8 +193,9 @@ def _as_before(chunk: Chunk, mapper: Mapper, places: Sequence[int]) -> dict[int,
 
 
 def _hashes_by(former: Mapper, rows: Sequence[Any]) -> list[str]:
-    """The hashes of rows as one version read them; that of a row which it rejected is none of any content. Where there
-    are labels, each row has two: with a list of none, and without it.
+    """Return the hashes of rows as one version read them; of a row which it rejected, a hash that matches no content.
+
+    Rows with labels have two hashes each: with an empty list, and without it.
     """
     kind, mapped, absent = former.feed.kind, former.map(former.rows(rows)), [None] * len(rows)
     every = [_records(kind, mapped.columns, absent)]

@@ -1,4 +1,4 @@
-"""Mapped content as text: JSON that keeps a decimal's digits, and the hash over it."""
+"""Mapped content as text: JSON that keeps a decimal's digits, and the hash of it."""
 
 import hashlib
 from decimal import Decimal
@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 NO_HASH = "-"
-"""In the place of a hash, where there is no content."""
+"""Replaces a hash if there is no content."""
 
 
 def dump(found: Any) -> str:
@@ -20,19 +20,19 @@ def to_json(found: Any) -> bytes:
 
 
 def _number(value: object) -> orjson.Fragment:
-    """A decimal as JSON, digit for digit."""
+    """Return a decimal as JSON, digit for digit."""
     if isinstance(value, Decimal):
         return orjson.Fragment(str(value))
     raise TypeError
 
 
 def canonical(found: Any) -> str:
-    """Return one text for equal content, whatever the order of its elements and however its numbers are written."""
+    """Return one text for equal content, whatever the order of its elements and the form of its numbers."""
     return orjson.dumps(found, default=_value, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def _value(number: object) -> orjson.Fragment:
-    """A decimal by its value: 1, 1.0 and 1.00 are one. No digit is rounded."""
+    """Return a decimal by its value, so that 1, 1.0 and 1.00 are equal. No digit is rounded."""
     if not isinstance(number, Decimal):
         raise TypeError
     sign, digits, exponent = number.as_tuple()

@@ -1,4 +1,6 @@
-"""Dates whose day and month are the other way round than the feed file says: the first twelve days would be misread."""
+"""Detect dates with day and month in the other order than the feed file says: the first twelve days would be
+misread.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,15 +11,15 @@ from pipelines.feeds.reading.chunks import Chunk
 from pipelines.feeds.terms.times import times_of
 
 ERRORS, SHARE = 1, 10
-"""So many dates of the other order are typing errors, and fewer than one in so many that are of one order alone."""
+"""Dates of the other order are typing errors if they are at most `ERRORS`, or fewer than one in `SHARE`."""
 _OWN, _OTHER, _EITHER = "own", "other", "either"
 
 
 class DayOrder:
-    """Counts, by column, the dates of a file that only the feed's formats take, only the turned ones, and both."""
+    """The numbers of a file's dates, by column, that fit only the feed's formats, only the turned ones, or both."""
 
     def __init__(self, mapper: Mapper) -> None:
-        # A local time that the clocks skip, or show twice, is one of this order all the same.
+        # A local time that clocks skip or show twice still has this order.
         conventions = replace(mapper.feed.file.conventions, ambiguous="earlier")
         turned = {form: _turned(form) for form in conventions.dates}
         self._forms = {form: other for form, other in turned.items() if other not in turned}
@@ -26,7 +28,7 @@ class DayOrder:
         self._own, self._other = times_of(conventions), times_of(replace(conventions, dates=other))
 
     def take(self, chunk: Chunk) -> None:
-        """Look at the rows of a chunk that the feed takes."""
+        """Count the dates of a chunk's rows that the feed takes."""
         if not self._forms or not chunk.rows:
             return
         rows = self._mapper.rows(chunk.rows)
@@ -37,14 +39,14 @@ class DayOrder:
                     self._counts[column, order] += times
 
     def _order(self, text: str) -> str | None:
-        """The order that a date has; None of one that has none, or is the same day in both."""
+        """Return the order that a date has; None if it is no date, or the same day in both orders."""
         own, other = self._own(text), self._other(text)
         if isinstance(own, str):
             return _OWN if not isinstance(other, str) else _EITHER if own != other else None
         return _OTHER if isinstance(other, str) else None
 
     def problems(self) -> Iterator[str]:
-        """Once all rows came, a sentence for each column in which other days would be taken for some."""
+        """Yield, after the last row, a sentence for each column in which dates would be read as other days."""
         forms = " or ".join(self._forms)
         for column in dict.fromkeys(column for column, _ in self._counts):
             own, other, either = (self._counts[column, order] for order in (_OWN, _OTHER, _EITHER))
@@ -57,7 +59,7 @@ class DayOrder:
 
 
 def _turned(form: str) -> str:
-    """A format with day and month in each other's place; one that has no number for both stays as it is."""
+    """Return a format with day and month exchanged; a format without numbers for both is returned as it is."""
     if "%d" not in form or "%m" not in form:
         return form
     return form.replace("%d", "\0").replace("%m", "%d").replace("\0", "%m")

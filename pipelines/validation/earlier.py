@@ -1,4 +1,4 @@
-"""Take over what an earlier run found in a batch's file, where all that decides is the same.
+"""Take over the findings of an earlier run on a batch's file, if everything that decides them is unchanged.
 
 So a large file that comes again, or whose load was cut off, is not read and checked a second time.
 """
@@ -28,17 +28,19 @@ from pipelines.validation.tables import ANSWERS
 RUNS = "run-*"
 """The folders of a batch's runs."""
 FOUND = "found.json"
-"""The file of a run's folder with its basis, its counts, and the hashes of its tables."""
+"""The file in a run's folder with its basis, its counts, and the hashes of its tables."""
 LARGE = 4 << 20
-"""Bytes of a file from which on this is kept: a smaller one is soon read and checked."""
+"""Bytes of a file from which on findings are kept. A smaller file is soon read and checked again."""
 BEGINNING = ("accepted.parquet", "rejects.parquet")
-"""The tables with the lines on which records begin."""
+"""The tables with the first lines of records."""
 TABLES = (*BEGINNING, "skipped.parquet", "warnings.parquet")
 MADE = (*TABLES, "answers.parquet", FOUND)
 
 
 class Basis(NamedTuple):
-    """All that decides what a file comes to, but for the rejects that its records answer. When it came does not."""
+    """Everything that decides the findings on a file, except rejects that its records answer. Its time does not
+    matter.
+    """
 
     received: Received
     feed: Feed
@@ -47,8 +49,10 @@ class Basis(NamedTuple):
     known_as: Mapping[str, str]
 
     def hash(self) -> str | None:
-        """Return a hash of it all; None for a small file, where databases or the target are asked what values mean, or
-        where a part of it cannot be read or is just being changed.
+        """Return a hash of the basis.
+
+        Return None for a small file, for a feed that asks databases or the target, and if a part cannot be read or is
+        being changed.
         """
         with suppress(OSError):
             return self._hash()
@@ -66,7 +70,7 @@ class Basis(NamedTuple):
             [received.batch_id, received.sha256, received.size, received.file_name, file.name, sha256_of(file)],
             sha256_of(control) if exists(control) else None,
             [feed.name, feed.source, feed.hash, feed.path.name, feed.builtin, self.strict],
-            feed.file.model_dump_json(by_alias=True),  # as its hash leaves out the order of tables, which items have
+            feed.file.model_dump_json(by_alias=True),  # the feed's hash leaves out the order of its tables
             [site.base_url, site.vendor, site.customer],
             [[name, each.model_dump_json()] for name, each in questionnaires.questionnaires.items()],
             [[*questionnaires.canonicals.items()], [*words.items()], sorted(self.known_as.items())],
@@ -75,17 +79,17 @@ class Basis(NamedTuple):
 
 
 class Earlier:
-    """The earlier runs of a batch, for one whose tables go into `folder`."""
+    """The earlier runs of a batch, for a new run with its tables in `folder`."""
 
     def __init__(self, folder: Path, basis: Basis) -> None:
         self._folder, self._basis = folder, basis
         self._hash = basis.hash() if folder.match(RUNS) else None  # a dry run has no others
 
     def found(self, answers: Mapping[int, str]) -> Validated | None:
-        """Put the tables of a run of this basis into the folder, and return what that one found.
+        """Copy the tables of a run with this basis into the folder, and return its findings.
 
-        answers: by line, the rejects that the record which begins there answers. None where there is no such run, it is
-        damaged, or no record of it begins on one of the lines: then nothing is in the folder.
+        answers: by first line of a record, the rejects that it answers. Return None, and leave nothing in the folder,
+        if there is no such run, if it is damaged, or if no record begins on one of these lines.
         """
         if self._hash is None or (answers and self._basis.feed.file.join):  # whose records may begin on other lines
             return None
@@ -106,8 +110,8 @@ class Earlier:
         return None
 
     def keep(self, found: Validated) -> None:
-        """Keep what was found, once its tables are whole and before anything is added; not where the basis has changed
-        meanwhile, or the disk is full: the file is checked to its end all the same.
+        """Keep the findings, once the tables are complete and before anything is added to them. Keep nothing if the
+        basis has changed meanwhile, or if the disk is full: the file is checked to its end all the same.
         """
         if self._hash and self._hash == self._basis.hash():
             try:
@@ -121,7 +125,7 @@ class Earlier:
 
 
 def _copied(earlier: Path, folder: Path, tables: Mapping[str, str]) -> bool:
-    """Copy tables; False if one is not what it was."""
+    """Copy tables; return False if one has changed."""
     for name, sha256 in tables.items():
         shutil.copyfile(earlier / name, folder / name)
         if sha256_of(folder / name) != sha256:
@@ -130,7 +134,7 @@ def _copied(earlier: Path, folder: Path, tables: Mapping[str, str]) -> bool:
 
 
 def _answered(folder: Path, answers: Mapping[int, str]) -> bool:
-    """Write which records answer rejects, if any do; False if no record begins on one of the lines."""
+    """Write which records answer rejects, if any do; return False if no record begins on one of the lines."""
     if not answers:
         return True
     lines = arrow.column([*answers], pa.int64())

@@ -1,9 +1,8 @@
-"""Items of responses by the ends of their rows: what a row says beyond the columns in which the rows of a response
-agree.
+"""Find items of responses by the ends of their rows: the part of a row after the columns that all rows of a response
+share.
 
-Exports of answers say the same few choices again and again. An end that stood in a sound response makes the same item
-in every other response to its questionnaire, so that such rows need not be read. What a person wrote in own words is
-not remembered.
+Exports of answers repeat a few choices again and again. An end from a sound response makes an equal item in every
+other response to its questionnaire, so such rows need not be read. Free texts of people are not remembered.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from pipelines.validation.records import Row
 
 
 class Known(NamedTuple):
-    """An item that a row makes by itself, and its JSON. It is shared, and so never changed."""
+    """The item that a row makes, and its JSON. It is shared, and so must not be changed."""
 
     link: str
     item: dict[str, Any]
@@ -25,9 +24,9 @@ class Known(NamedTuple):
 
 
 class Ends:
-    """Remembers ends of rows. shared: the columns in which rows agree, which stand before all others.
+    """Remembered ends of rows. shared: the columns that all rows of a response share, which come first.
 
-    questionnaire: the one of them by which it is known what an end means.
+    questionnaire: the shared column that decides the meaning of an end.
     """
 
     MOST = 4_000
@@ -37,9 +36,9 @@ class Ends:
         self._seen: dict[tuple[str, str], Known] = {}
 
     def known(self, rows: Sequence[Row], first: Values) -> list[Known] | None:
-        """Return the item of each row. None if an end is not known, the rows do not agree, or two answer one question.
+        """Return the item of each row. None if an end is unknown, the rows do not agree, or two answer one question.
 
-        first: what the first row says.
+        first: the values of the first row.
         """
         begin, of = self._begin(first), first[self._questionnaire]
         if of is None:
@@ -57,7 +56,7 @@ class Ends:
         return found if len(links) == len(found) else None
 
     def note(self, rows: Sequence[Row], first: Values, built: Built) -> None:
-        """Remember the ends of the rows of a sound response that make a choice each."""
+        """Remember the ends of a sound response's rows that are one choice each."""
         begin, of = self._begin(first), first[self._questionnaire]
         for item, answered in zip(built.body["item"], built.rows, strict=True):
             record = rows[answered[0]].record or ""
@@ -68,5 +67,5 @@ class Ends:
             self._seen[of, record[len(begin) :]] = Known(item["linkId"], item, to_json(item))
 
     def _begin(self, values: Values) -> str:
-        """Return how the JSON of a row begins that has these values in the shared columns."""
+        """Return the beginning of a row's JSON with these values in the shared columns."""
         return f"{orjson.dumps([values[name] for name in self._shared])[:-1].decode()},"

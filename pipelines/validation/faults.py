@@ -1,4 +1,4 @@
-"""The faults of a record as reasons: the column of the source, the line, and the sentence of each."""
+"""Turn the faults of a record into reasons, each with the source's column, the line, and the sentence."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -28,24 +28,26 @@ class Faults:
         self._check = partial(check, RESOURCES[kind.resource], site=around.site, lookup=around.questionnaires)
 
     def of_rows(self, rows: Sequence[Row]) -> list[Reason]:
-        """Return the faults that the rows of a record have, and that of a key with other content."""
+        """Return the faults of a record's rows, and that of a key with other content."""
         faults = [reason for row in rows if row.faults for reason in _of_row(row.faults, row.line, len(rows) > 1)]
         if rows[0].differs and not self._kind.grouped:
             faults.append(self._differs(rows[0]))
         return faults
 
     def of_building(self, found: Found, lines: Sequence[int]) -> Reason:
-        """A fault that the builder found: it knows our columns and its rows, a reason names the source's and lines."""
+        """Return a builder's fault as a reason. The builder knows our columns and its rows, a reason the source's
+        columns and lines.
+        """
         column = self._origins.labels.get(found.column)
         line = lines[found.row] if lines and found.row is not None else None
         rule, said = found.fault.rule, found.fault.message
         return Reason("map", rule, found.element, column, said, rule.startswith(RETRYABLE), line)
 
     def of_rules(self, built: Built, lines: Sequence[int], told: Sequence[Reason]) -> Iterator[tuple[Reason, bool]]:
-        """Yield the problems by the interface's rules, without elements that have a problem already (`told`).
+        """Yield the problems by the interface's rules, without elements that have a reported problem already (`told`).
 
-        Each with True if the interface gives its rule, and it is not one that we decided. Of an element that each row
-        has one of, a cell with a problem says nothing of those of other rows.
+        Each comes with True if the interface gives its rule, False if the rule is decided. For an element that each
+        row has, a cell's problem does not hide those of other rows.
         """
         elements = {reason.expression for reason in told}
         hidden = tuple(element for element in elements if element and element != self._kind.member)
@@ -58,7 +60,7 @@ class Faults:
                 yield reason, problem.given
 
     def at_places(self, reasons: Sequence[Reason], line: int) -> Sequence[Reason]:
-        """Return reasons with the places of their rows, in a file whose lines have others. line: of the record."""
+        """Return reasons with the places of their rows, in a file whose lines have places. line: of the record."""
         if not self._places:
             return reasons
         return [each.at(self._places.of(each.line or line)) for each in reasons]
@@ -84,6 +86,6 @@ def _of_row(faults: str, line: int, of_several: bool) -> Iterator[Reason]:
 
 
 def _line_of(expression: str, rows: Sequence[Sequence[int]], lines: Sequence[int]) -> int | None:
-    """The line of the row that an element came from; None where it came from all of them."""
+    """Return the line of the row that an element came from; None if it came from all rows."""
     part = _PART.match(expression)
     return lines[rows[int(part[1])][int(part[2] or 0)]] if part and rows else None

@@ -1,4 +1,4 @@
-"""`MAPPED` sorted and grouped, in chunks: the rows of one record after another, in the order of sending."""
+"""Sort and group `MAPPED` in chunks: the rows of each record together, in the order of sending."""
 
 import random
 from bisect import bisect_right
@@ -21,7 +21,7 @@ from pipelines.validation.content import dump
 ROWS = 2_000
 SHOWN = "line lines key record hash faults raw is_doubtful text_hash".split()
 MOST_ROWS = 5_000
-"""Rows of one record: no questionnaire has as many questions."""
+"""The most rows of one record: no questionnaire has as many questions."""
 FOUND = pa.schema({"first_line": pa.int64(), "differs": pa.bool_()})
 REPEATS = pa.schema({"file_row_number": pa.int64(), **{field.name: field.type for field in FOUND}})
 """The rows whose keys come more than once, by their places in `MAPPED`."""
@@ -37,15 +37,15 @@ REPEATED_KEYS = """
     where key in (select key from mapped where key is not null and not is_doubtful and hash(key) % {parts} = {part}
         group by key having count(*) > 1)
     and not is_doubtful group by key"""
-"""Hashes are compared for keys that come more than once alone: held for every key, they would be most of the memory."""
+"""Only for repeated keys are hashes compared: hashes of all keys would be most of the memory."""
 KEYS_AT_ONCE = 200_000
 BYTES_AT_HAND = 1 << 20
-"""Size of a file up to which its repeated keys are found in Python: a database takes longer to open."""
+"""The most bytes of a file whose repeated keys are found in Python, since opening a database takes longer."""
 BYTES_SORTED_AT_ONCE = 12 << 20
 MOST_STRETCHES = 500
-"""Files that are open at once. Beyond some twenty million payments a stretch is longer."""
+"""The most files open at once. Beyond some twenty million payments, each stretch is longer."""
 LOOKED_AT = 200
-"""Rows at random for each stretch of time, by which its bounds are set."""
+"""The number of random rows for each stretch of time, by which its bounds are set."""
 WITHOUT_TIME = 2**63 - 1
 Place = tuple[int, int]
 """A row's place in the order of sending: its time and its line."""
@@ -58,7 +58,9 @@ APART = """
 
 
 def _dealt(batches: Iterator[pa.RecordBatch], mapped: Path) -> list[Path]:
-    """Deal the rows over files beside `mapped`, a stretch of time to each; return the files in the order of time."""
+    """Distribute the rows over files beside `mapped`, one for each stretch of time; return the files in the order of
+    time.
+    """
     bounds, of_stretch = _bounds(mapped), dict[int, Path]()
     with ExitStack() as files:
         writers: dict[int, Any] = {}
@@ -75,7 +77,7 @@ def _dealt(batches: Iterator[pa.RecordBatch], mapped: Path) -> list[Path]:
 
 
 def _by_time(stretches: Sequence[Path]) -> Iterator[pa.RecordBatch]:
-    """The rows in the order of sending: each stretch of time is sorted in memory."""
+    """Yield the rows in the order of sending. Each stretch of time is sorted in memory."""
     keys = [("at", "ascending", "at_end"), ("line", "ascending", "at_end")]
     for stretch in stretches:
         with pa.OSFile(str(stretch)) as file, pa.ipc.open_stream(file) as stream:
@@ -84,7 +86,7 @@ def _by_time(stretches: Sequence[Path]) -> Iterator[pa.RecordBatch]:
         in_order = pc.sort_indices(rows, sort_keys=keys)
         rows = rows.drop_columns("at")
         for start in range(0, len(rows), ROWS):
-            # Taken one by one: a part of a larger table would go to a helper with all of the table.
+            # Each part is taken on its own: a slice of a larger table would go to a helper with the whole table.
             yield from rows.take(in_order.slice(start, ROWS)).to_batches()
         del rows, in_order
         pa.default_memory_pool().release_unused()
@@ -96,7 +98,7 @@ def _places(batch: pa.RecordBatch) -> Iterator[Place]:
 
 
 def _bounds(mapped: Path) -> list[Place]:
-    """Return the first place of each stretch but the earliest. The stretches are of about equal size."""
+    """Return the first place of each stretch but the earliest. The stretches have about equal sizes."""
     stretches = min(1 + _size(mapped) // BYTES_SORTED_AT_ONCE, MOST_STRETCHES)
     if stretches == 1:
         return []
@@ -107,13 +109,13 @@ def _bounds(mapped: Path) -> list[Place]:
 
 
 def _size(mapped: Path) -> int:
-    """Return the bytes of a file's rows before they were compressed."""
+    """Return the bytes of a file's rows before compression."""
     about = pq.read_metadata(mapped)
     return sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
 
 
 def _repeats_at_hand(mapped: Path) -> Iterator[Repeat]:
-    """The rows of a small file whose keys come more than once, in its order, as `REPEATED_KEYS` finds them."""
+    """Yield the rows of a small file with repeated keys, in its order, as `REPEATED_KEYS` finds them."""
     asked = ["key", "line", "hash", "is_doubtful"]
     rows = [row for batch in spill.batches(mapped, BATCH, asked) for row in _rows_of(batch)]
     of_key = defaultdict[str, list[tuple[int, str | None]]](list)
@@ -127,7 +129,7 @@ def _repeats_at_hand(mapped: Path) -> Iterator[Repeat]:
 
 
 def _find_repeated_keys(database: Any, mapped: Path) -> None:
-    """Make a table of the keys that come more than once, looked for among some of all keys at a time."""
+    """Make a table of repeated keys, with a part of all keys at a time."""
     parts = 1 + pq.read_metadata(mapped).num_rows // KEYS_AT_ONCE
     database.execute("create temp table keys (key varchar, first_line bigint, differs boolean)")
     for part in range(parts):
@@ -135,7 +137,7 @@ def _find_repeated_keys(database: Any, mapped: Path) -> None:
 
 
 def _together(database: Any) -> Iterator[pa.RecordBatch]:
-    """The rows of a grouped kind, those of a record together."""
+    """Yield the rows of a grouped kind, those of a record together."""
     shared = dump([("map", "LEDGER-13", None, None, SHARED)]).replace("'", "''")
     query = f"""
         with keys as ({EVERY_KEY}),
@@ -151,12 +153,12 @@ def _together(database: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _stand_together(database: Any) -> bool:
-    """True if no record has other rows between its own, or more than one may have. Only keys are read for it."""
+    """True if the rows of each record are next to each other and not too many. Only keys are read for that."""
     return not database.sql(APART.format(most=MOST_ROWS)).fetchall()
 
 
 def _records_as_they_stand(mapped: Path) -> Iterator[pa.RecordBatch]:
-    """The rows of a grouped kind in whose file the rows of each record stand together."""
+    """Yield the rows of a grouped kind from a file that has each record's rows next to each other."""
     key = first = None
     for batch in spill.batches(mapped, ROWS, SHOWN):
         found: list[tuple[int | None, bool | None]] = []
@@ -169,7 +171,7 @@ def _records_as_they_stand(mapped: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _repeats(database: Any, mapped: Path) -> Path:
-    """Write the rows whose keys come more than once into a file beside `mapped`, in the order of that."""
+    """Write the rows with repeated keys to a file beside `mapped`, in its order."""
     _find_repeated_keys(database, mapped)
     query = "select file_row_number, first_line, differs from numbered join keys using (key) order by file_row_number"
     repeats = mapped.with_name(f"{mapped.stem}-repeats.parquet")
@@ -180,7 +182,7 @@ def _repeats(database: Any, mapped: Path) -> Path:
 
 
 def _read_once(repeats: Path) -> Iterator[Repeat]:
-    """The rows of a file of repeats, which is removed after the last."""
+    """Yield the rows of a file of repeats, which is removed after the last."""
     for batch in spill.batches(repeats, BATCH, REPEATS.names):
         yield from _rows_of(batch)
     repeats.unlink()
@@ -189,8 +191,9 @@ def _read_once(repeats: Path) -> Iterator[Repeat]:
 def _as_they_stand(
     mapped: Path, found_again: Iterator[Repeat], shown: Sequence[str] = SHOWN
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of an ungrouped kind in the order of the file: only of keys that come more than once is more asked.
-    Rows are told by their places: in a joined file their lines, which are those of the second, are in no order.
+    """Yield the rows of an ungrouped kind in the order of the file, with the findings on repeated keys.
+
+    Rows are identified by their places: in a joined file the lines are those of the second file, in no order.
     """
     ahead, begin = next(found_again, None), 0
     for batch in spill.batches(mapped, ROWS, shown):
@@ -209,7 +212,7 @@ def _rows_of(batch: pa.RecordBatch) -> Iterator[Any]:
 
 
 def chunks(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
-    """The rows some thousand at a time, or fewer long ones; the rows of a record in one chunk.
+    """Yield the rows some thousand at a time, or fewer long ones, with the rows of a record in one chunk.
 
     mapped: in a folder where sorting may spill.
     """
@@ -219,7 +222,7 @@ def chunks(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
 
 
 def _in_order(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
-    """The rows in the order of sending. Unless DuckDB sorts them, they come once it has given back its memory."""
+    """Yield the rows in the order of sending. Unless DuckDB sorts them, they come after it has released its memory."""
     if not kind.grouped and _size(mapped) <= BYTES_AT_HAND:
         yield from _ungrouped(mapped, kind, _repeats_at_hand(mapped))
         return
@@ -238,7 +241,7 @@ def _in_order(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
 
 
 def _ungrouped(mapped: Path, kind: Kind, repeats: Iterator[Repeat]) -> Iterator[pa.RecordBatch]:
-    """The rows of an ungrouped kind in the order of sending."""
+    """Yield the rows of an ungrouped kind in the order of sending."""
     if kind.sort:
         yield from _by_time(_dealt(_as_they_stand(mapped, repeats, [*SHOWN, "at"]), mapped))
     else:
@@ -246,7 +249,7 @@ def _ungrouped(mapped: Path, kind: Kind, repeats: Iterator[Repeat]) -> Iterator[
 
 
 def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in parts of a bounded size."""
+    """Yield a batch in parts of limited size."""
     rows = max(1, batch.num_rows * BATCH_SIZE // max(batch.nbytes, 1))
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 

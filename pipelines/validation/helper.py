@@ -1,6 +1,6 @@
-"""A helper process of `side_by_side.py`: takes a function, then chunks, and answers each, until its input ends.
+"""A helper process of `side_by_side.py`: it takes a function, then chunks, and answers each, until its input ends.
 
-Whatever goes wrong ends it without a word: the parent then does the chunk itself, and nothing of a record is printed.
+Any failure ends it silently. The parent then does the chunk itself, and nothing of a record is printed.
 """
 
 import gc
@@ -16,7 +16,7 @@ from pipelines.validation.messages import receive, send
 
 
 def answer(given: int, answers: int) -> None:
-    """Take one thing after another from a pipe: a callable gives the function for the chunks that follow it."""
+    """Answer objects from a pipe. A callable makes the function for the chunks after it."""
     do: Callable[[Any], Any] | None = None
     while True:
         try:
@@ -31,8 +31,8 @@ def answer(given: int, answers: int) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     gc.set_threshold(*SELDOM)
     answers = os.dup(1)
-    os.dup2(2, 1)  # what a library may print goes nowhere, as its errors do
+    os.dup2(2, 1)  # output of libraries goes nowhere, like their errors
     answer(0, answers)

@@ -1,4 +1,4 @@
-"""Questionnaires looked over before answers are checked against them: what is ambiguous is a warning."""
+"""Inspect questionnaires before answers are checked against them, and warn of ambiguities."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ SEVERAL_ACTIVE = "FEED-ANS-03"
 
 
 class Ambiguity(NamedTuple):
-    """An ambiguity of a questionnaire: the rule it breaks, and its place in ids and codes."""
+    """An ambiguity of a questionnaire: the rule that it breaks, and its place in ids and codes."""
 
     rule: str
     message: str
@@ -34,9 +34,9 @@ def ambiguities(questionnaire: Any) -> Iterator[Ambiguity]:
 
 
 class Inspected:
-    """A snapshot that looks a questionnaire over when it is first asked for.
+    """A snapshot that inspects a questionnaire when it is first asked for.
 
-    warnings: what it found, by the id of the questionnaire, or by the text that several answer to.
+    warnings: its findings, by the id of the questionnaire, or by the text that matches several.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -44,11 +44,13 @@ class Inspected:
         self.warnings: dict[str, tuple[Ambiguity, ...]] = {}
 
     def questionnaire(self, questionnaire_id: str) -> Any | None:
-        """As `Snapshot.questionnaire`."""
+        """Return a questionnaire like `Snapshot.questionnaire`."""
         return self._inspected(self._snapshot.questionnaire(questionnaire_id))
 
     def find(self, text: str) -> Any | None:
-        """As `Snapshot.find`. Raises LookupError when several active ones have this name or code."""
+        """Return a questionnaire like `Snapshot.find`. Raises LookupError if several active ones have this name or
+        code.
+        """
         try:
             return self._inspected(self._snapshot.find(text))
         except LookupError:

@@ -1,4 +1,6 @@
-"""The last line of a file: one without its end may be cut off, and an amount with it (`40.62` becomes `40.`)."""
+"""Check the last line of a file: one without a line end may be cut off, and an amount with it (`40.62` becomes
+`40.`).
+"""
 
 from collections.abc import Sequence
 
@@ -18,9 +20,10 @@ CUT_OFF = Fault(
 
 
 class LastLine:
-    """Warns of a last line without its end, and rejects its row where the last cell may be a part of a number.
+    """A test of a file's last line. It warns if the line has no end, and rejects its row if the last cell may be a
+    part of a number.
 
-    numbers: how the file writes them. is_proved: True if a total would tell an amount that was cut off.
+    numbers: how the file writes them. is_proved: True if a total would reveal a cut-off amount.
     """
 
     def __init__(self, mapper: Mapper, numbers: Numbers, is_proved: bool) -> None:
@@ -46,7 +49,7 @@ _ENDS = ("\n", "\r")
 
 
 def may_be_cut(cell: str, others: Sequence[str], numbers: Numbers) -> bool:
-    """True if a cell may be the beginning of a number, as the column's other cells are numbers."""
+    """True if a cell may be the beginning of a number, since the column's other cells are numbers."""
     cell, filled = cell.strip(), [other.strip() for other in others if other.strip()]
     if not cell:
         return len(filled) == len(others) > 0 and _are_numbers(filled, numbers)
@@ -62,7 +65,7 @@ def may_be_cut(cell: str, others: Sequence[str], numbers: Numbers) -> bool:
 
 
 _MINUS = "-\u2212"
-"""Behind an amount: where others have it, the last one may have lost it."""
+"""Minus signs after an amount. If other amounts have one, the last one may have lost it."""
 
 
 def _are_numbers(cells: Sequence[str], numbers: Numbers) -> bool:

@@ -1,4 +1,4 @@
-"""The file's rows as `MAPPED`: read and mapped a chunk at a time, each under its key, or with what is wrong with it."""
+"""Read and map a file's rows to `MAPPED`, a chunk at a time: the content of each row under its key, or its faults."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -31,11 +31,12 @@ def map_file(
     known_as: Mapping[str, str] = {},
     people: Crosswalks = NOBODY,
 ) -> tuple[Mapping[int, str], Callable[[Validated], str | None]]:
-    """The file's rows as `MAPPED`: what each says, under its key, or what is wrong with it. What is long goes aside.
+    """Write the file's rows as `MAPPED`: the content of each under its key, or its faults. Long texts go to a second
+    file.
 
     Returns:
-        By line, the rejects that rows say they answer; and a function to be asked, when all amounts are known, how the
-        file differs from its trailer.
+        By line, the rejects that rows say they answer; and a function that tells, once all amounts are known, how the
+            file differs from its trailer.
     """
     with (
         reader_of(received.path_in_batch, received.file_name, feed) as reader,

@@ -1,6 +1,7 @@
-"""Objects through a pipe, each as its length and its pickle: one write and one read each, where the pipe holds them.
+"""Send objects through a pipe, each as its length and its pickle: one write and one read each, if the pipe can hold
+them.
 
-A thread that gave the interpreter away at every 64 KiB would wait for it each time, as long as another one computes.
+With writes of 64 KiB, a thread would release the interpreter at each, and wait for it as long as another one computes.
 """
 
 import os
@@ -9,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 ROOM = 1 << 20
-"""Bytes of a pipe, where the system gives more room than it has at first."""
+"""Bytes to enlarge a pipe to, if the system allows it."""
 LENGTH = 8
 
 
@@ -30,7 +31,7 @@ def send(pipe: int, given: Any) -> None:
 
 
 def receive(pipe: int) -> Any:
-    """Read an object from a pipe of our own program. Raises EOFError at its end, OSError, unpickling errors."""
+    """Read an object from a pipe of this program. Raises EOFError at its end, OSError, unpickling errors."""
     return pickle.loads(_read(pipe, int.from_bytes(_read(pipe, LENGTH), "big")))  # noqa: S301
 
 

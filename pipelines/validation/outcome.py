@@ -13,7 +13,7 @@ from pipelines.home.files import write_whole
 from pipelines.home.paths import matching
 
 PLACES = "places.json"
-"""The file with the places of lines in a batch of several files, in the folder of each of its runs."""
+"""The file in each run's folder with the places of lines, for a batch of several files."""
 
 
 @dataclass(kw_only=True)
@@ -35,13 +35,14 @@ class Tally:
 
 @dataclass
 class Validated(Tally):
-    """The result of validating a file. Amounts in cents; `accepted` includes the equal repeats of `skipped`.
+    """The result of validating a file. Amounts are in cents; `accepted` includes the equal repeats of `skipped`.
 
-    lines = header + not_taken + the lines of all records; records = accepted + rejected. known: doubtful records that
-    the target has with this content, which count as accepted. amounts_rejected: of the rejected, each once, those
-    with an amount that is not zero. copayments: of the accepted, each once. control_mismatch, over_limit,
-    known_elsewhere, unconfirmed: why nothing of this file may be sent, or None. reasons, warnings: records by rule
-    broken. places: names its lines. found_in: the folder of the run that found it all, where this one checked nothing.
+    lines = header + not_taken + the lines of all records; records = accepted + rejected.
+    known: doubtful records that the target has with this content, which count as accepted. amounts_rejected: rejected
+    records with an amount other than zero, each once. copayments: accepted ones, each once. control_mismatch,
+    over_limit, known_elsewhere, unconfirmed: reasons why nothing of this file may be sent, or None. reasons, warnings:
+    records by broken rule. places: names its lines. found_in: the folder of the run whose findings were taken over;
+    None if this run checked the file.
     """
 
     folder: Path
@@ -66,7 +67,7 @@ class Validated(Tally):
             setattr(self, each.name, getattr(self, each.name) + getattr(tally, each.name))
 
     def is_known(self, cents: int, rules: Collection[str]) -> None:
-        """A record that was rejected counts as accepted, since the target has just that."""
+        """Count a rejected record as accepted, since the target has exactly its content."""
         self.known += 1
         self.accepted += 1
         self.rejected -= 1
@@ -77,17 +78,19 @@ class Validated(Tally):
 
     @property
     def amounts(self) -> int:
-        """Number of the amounts that `amount_received` sums, each record once. An accepted payment has an amount."""
+        """The number of the amounts that `amount_received` sums, each record once. An accepted payment has an
+        amount.
+        """
         return self.amounts_accepted + self.amounts_rejected
 
     @property
     def amounts_accepted(self) -> int:
-        """Number of the amounts that `amount_accepted` sums, each record once."""
+        """The number of the amounts that `amount_accepted` sums, each record once."""
         return self.accepted - self.skipped
 
     @property
     def without_claim(self) -> tuple[int, int]:
-        """Number and cents of the accepted payments that are no copayments, each once."""
+        """Number and cents of the accepted payments that are not copayments, each once."""
         number = self.accepted - self.skipped - self.known - self.copayments
         return number, self.amount_accepted - self.amount_skipped - self.amount_known - self.amount_copayments
 
@@ -98,13 +101,13 @@ class Validated(Tally):
 
 
 def told_as(validated: Validated) -> dict[str, Any]:
-    """Return the report as it is kept in JSON, without its folder."""
+    """Return the report for JSON, without its folder."""
     said = {each.name: getattr(validated, each.name) for each in fields(validated) if each.name != "folder"}
     return {**said, "places": validated.places.ends}
 
 
 def read_from(folder: Path, told: Mapping[str, Any]) -> Validated:
-    """Return a report that was kept; what older versions did not keep of it is empty."""
+    """Return a report that was kept. Fields that older versions did not keep are empty."""
     counted = {name: Counter(told[name]) for name in ("reasons", "warnings")}
     noticed = [Notice(*each) for each in told.get("noticed", ())]
     places = Places(tuple((name, end) for name, end in told.get("places", ())))
@@ -112,13 +115,13 @@ def read_from(folder: Path, told: Mapping[str, Any]) -> Validated:
 
 
 def write_places(folder: Path, places: Places) -> None:
-    """Keep the last line of each file of an archive with several; of other files nothing is kept."""
+    """Write the last line of each file of an archive with several. For other files nothing is written."""
     if places:
         write_whole(folder / PLACES, json.dumps(places.ends).encode())
 
 
 def places_in(batch: Path) -> Places:
-    """The places of a batch, to name its lines as a person finds them. batch: its folder."""
+    """Return the places of a batch, which name its lines for people. batch: its folder."""
     for path in matching(batch, f"run-*/{PLACES}"):
         with suppress(OSError, ValueError, TypeError):
             return Places(tuple((str(name), int(end)) for name, end in json.loads(path.read_bytes())))

@@ -1,4 +1,4 @@
-"""The program that checks: a hash of it, and whether what runs is what lies on the disk."""
+"""The checking program: a hash of it, and a test that the running code is the one on the disk."""
 
 import hashlib
 import sys
@@ -22,18 +22,19 @@ TICK = 1.0
 
 
 def program_hash(zone: str) -> str | None:
-    """Return a hash of the program: its files, Python, the packages as they were installed, the system's file of a time
-    zone.
+    """Return a hash of the program: its files, Python, the packages as they were installed, the system's file of a
+    time zone.
 
-    None where something of it was changed since it was started: what runs may be older than what lies there.
+    Return None if any of these was changed since the program was started, because older code may be running.
     """
     return _hash(zone) if _is_as_started(zone) else None
 
 
 def _is_as_started(zone: str) -> bool:
-    """True if nothing was changed since this process was started, or one above it of the same kind, from which it may
-    have its code."""
-    import psutil  # as large files alone ask for it
+    """True if nothing was changed since this process was started, or a parent process of the same program, whose code
+    it may have.
+    """
+    import psutil  # needed only for large files
 
     try:
         this = psutil.Process()
@@ -49,7 +50,7 @@ def _is_as_started(zone: str) -> bool:
 def _runs(process: "Process", program: str) -> bool:
     from psutil import Error
 
-    with suppress(Error):  # another user's
+    with suppress(Error):  # another user's process
         return bool(process.exe() == program)
     return False
 
@@ -65,7 +66,7 @@ def _hash(zone: str) -> str:
 
 
 def _files(zone: str) -> Iterator[tuple[Path, Path]]:
-    """Yield the files of the program and those of a time zone, each after the folder that it is named by."""
+    """Yield the files of the program and of a time zone, each after the folder that its name is relative to."""
     for package in PACKAGES:
         for path in matching(PROJECT / package, "**"):
             if path.suffix != ".pyc" and is_file(path):
@@ -76,7 +77,7 @@ def _files(zone: str) -> Iterator[tuple[Path, Path]]:
 
 
 def _packages() -> list[Path]:
-    """Return what names the installed packages and their versions."""
+    """Return the paths that name the installed packages and their versions."""
     return [path for place in sys.path for path in sorted(Path(place).glob("*-info"))]
 
 

@@ -1,4 +1,4 @@
-"""Why a record is rejected."""
+"""Reasons why a record is rejected, and the meanings of warnings."""
 
 from typing import NamedTuple
 
@@ -19,13 +19,13 @@ WARNINGS = {
     "ZIP-FILES": "files of a zip archive that the feed does not take",
     "FEED-ANS-03": "several active questionnaires with one name or code",
 }
-"""The meaning of a warning, unless it is one of a rule that a target of another make may lack."""
+"""The meaning of each warning, except for rules that other servers may lack."""
 
 
 class Reason(NamedTuple):
-    """Why a record is rejected. retryable: whether the target may think otherwise tomorrow.
+    """A reason why a record is rejected. retryable: True if the target may judge otherwise later.
 
-    line: the row that it is about, of a record that has several; None where it is about all of them.
+    line: the row that the reason is about, in a record of several rows; None if it is about all of them.
     """
 
     stage: str
@@ -37,5 +37,5 @@ class Reason(NamedTuple):
     line: int | None = None
 
     def at(self, place: str) -> "Reason":
-        """The reason with the place of its row before its sentence."""
+        """Return the reason with the place of its row before its sentence."""
         return self._replace(message=f"{place}: {self.message}")

@@ -1,6 +1,6 @@
 """The records of a chunk: the rows of each, its repeats, and the hash of its content.
 
-Nothing is read here: so a process that only checks chunks needs neither Parquet nor Arrow's functions.
+Nothing is read here, so that a process that only checks chunks imports neither Parquet nor Arrow's functions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from pipelines.validation.content import NO_HASH, sha
 
 
 class Row(NamedTuple):
-    """A row of `MAPPED`, with the first line of its key, and whether the rows of that key differ.
+    """A row of `MAPPED`, with the first line of its key, and True if the rows of that key differ.
 
     first_line: None for a key of an ungrouped kind that comes once. differs: set for ungrouped kinds.
     """
@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 
 def records(chunk: pa.RecordBatch, kind: Kind) -> Iterator[list[Row]]:
-    """The records of a chunk, each as its rows."""
+    """Return the records of a chunk, each as its rows."""
     rows = map(Row._make, zip(*(column.to_pylist() for column in chunk.columns), strict=True))
     if not kind.grouped:
         return ([row] for row in rows)
@@ -60,7 +60,9 @@ def content_of(rows: Sequence[Row], kind: Kind) -> str:
 
 
 def text_of(rows: Sequence[Row], kind: Kind) -> str | None:
-    """Return the hashes by which ledgers of older versions may know the record, with blanks between, or None."""
+    """Return the hashes by which ledgers of older versions may know the record, separated by blanks; None if there are
+    none.
+    """
     if not any(row.text_hash for row in rows):
         return None
     formerly = [row.text_hash.split() if row.text_hash else [row.hash] for row in rows]

@@ -1,6 +1,7 @@
-"""Questionnaires that a score is computed for: their answers count only when no question is left out.
+"""Questionnaires for which a score is computed: their answers count only if no question is left out.
 
-The interface does not show which these are: a feed file names them, else the instruments that are known by their codes.
+The interface does not show which questionnaires these are. A feed file names them, else instruments with known codes
+count.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ KNOWN: Mapping[str, str] = {
     "http://loinc.org|69737-5": "GAD-7",
     "http://loinc.org|72109-2": "AUDIT-C",
 }
-"""Panels whose score adds up what was chosen, by `system|code`."""
+"""Panels whose score is the sum of the chosen options, by `system|code`."""
 _PHQ_2 = ("44250-9", "44255-8")
 _PHQ_9 = (*_PHQ_2, "44259-0", "44254-1", "44251-7", "44258-2", "44252-5", "44253-3", "44260-8")
 _GAD_7 = ("69725-0", "68509-9", "69733-4", "69734-2", "69735-9", "69689-8", "69736-7")
@@ -25,13 +26,16 @@ COUNTED: Mapping[str, frozenset[str]] = {
     panel: frozenset(f"http://loinc.org|{code}" for code in codes)
     for panel, codes in zip(KNOWN, (_PHQ_9, _PHQ_2, _GAD_7, _AUDIT_C), strict=True)
 }
-"""The questions whose answers a panel's score adds up. Others stand beside them and are often left empty: how difficult
-the problems have made work and life is asked with PHQ-9 and GAD-7, and counts in neither."""
+"""The questions whose answers a panel's score adds up. Others beside them are often left empty: PHQ-9 and GAD-7 also
+ask how difficult the problems have made work and life, which counts in neither score.
+"""
 
 
 class Scoring:
-    """Checks for responses that lack answers which their score needs. named: ids, names or `system|code`; None for
-    those known. questions: linkIds or codes of those that count, where the questionnaire does not tell; empty for all.
+    """Test of responses for missing answers that their score needs.
+
+    named: questionnaires as ids, names or `system|code`; None for those with known codes. questions: linkIds or codes
+    of the questions that count, if the questionnaire does not tell; empty for all.
     """
 
     def __init__(self, questionnaires: Inspected, named: Sequence[str] | None, questions: Sequence[str] = ()) -> None:
@@ -41,10 +45,10 @@ class Scoring:
         self._needed = lru_cache(maxsize=None)(self._needed_answers)
 
     def unanswered(self, response: Mapping[str, Any]) -> list[str]:
-        """The linkIds of the questions that count towards a score and have no answer. response: the body to be sent."""
+        """Return the linkIds of unanswered questions that count towards a score. response: the body to be sent."""
         address = response.get("questionnaire")
         needed = self._needed(address.rpartition("/")[2]) if isinstance(address, str) else frozenset()
-        # Most have all answers, and those not nested: the items at the top tell then.
+        # Most responses have all answers, not nested, so the items at the top are enough.
         if not needed or needed.issubset([item["linkId"] for item in response.get("item", ()) if item.get("answer")]):
             return []
         return sorted(needed.difference(_answered(response)))
@@ -66,19 +70,21 @@ def _names(questionnaire: Any) -> Iterator[str | None]:
 
 
 def _codes(element: Any) -> Iterator[str]:
-    """The codes of a questionnaire or a question, as `system|code`."""
+    """Return the codes of a questionnaire or a question, as `system|code`."""
     yield from (f"{coding.system}|{coding.code}" for coding in element.code or ())
 
 
 def _spelled(item: Any) -> Iterator[str]:
-    """The texts by which a feed may name a question."""
+    """Yield the texts by which a feed may name a question."""
     yield item.linkId
     for code in _codes(item):
         yield from (code, code.partition("|")[2])
 
 
 def _choices(items: Sequence[Any]) -> Iterator[Any]:
-    """The choices that everybody is asked: under no condition and no other question. A score is made of choices."""
+    """Yield the choices that every person is asked, without a condition or an outer question. A score is made of
+    choices.
+    """
     for item in items:
         if item.enableWhen:
             continue
@@ -89,7 +95,7 @@ def _choices(items: Sequence[Any]) -> Iterator[Any]:
 
 
 def _answered(response: Mapping[str, Any]) -> set[str]:
-    """The linkIds that have an answer, at any depth."""
+    """Return the linkIds that have an answer, at any depth."""
     found, holders = set(), [response]
     for holder in holders:
         for item in holder.get("item", ()):

@@ -1,7 +1,7 @@
-"""Chunks worked on side by side, results in order: in this process, and for a large file in helper processes too.
+"""Work on chunks side by side, with results in order: in this process, and for a large file in helper processes too.
 
-A helper ends when its input does, so that none outlives a killed parent. What a helper cannot do is done here, so that
-results and exceptions are those of one process.
+A helper ends when its input does, so that none outlives a killed parent. A chunk whose helper fails is done in this
+process. So results and exceptions are those of one process.
 """
 
 import os
@@ -26,7 +26,7 @@ LARGE = 2 << 20
 """Bytes of a file from which on helpers are worth their start."""
 MOST_PROCESSES = 4
 WAITING = 2
-"""Chunks that a helper has at most: the one it works on, and the next."""
+"""The most chunks that a helper has: the one it works on, and the next."""
 PROGRAM = "pipelines.validation.helper"
 BROKEN = (OSError, EOFError, pickle.UnpicklingError)
 
@@ -39,11 +39,11 @@ def processes_for(size: int) -> int:
 
 
 class SideBySide:
-    """`with SideBySide(processes) as work: work.over(make, chunks)`."""
+    """Workers for one file, used as `with SideBySide(processes) as work: work.over(make, chunks)`."""
 
     def __init__(self, processes: int) -> None:
         self._helpers: list[Helper] = []
-        with suppress(OSError):  # a system that starts no more processes
+        with suppress(OSError):  # the system cannot start more processes
             self._helpers.extend(Helper() for _ in range(processes - 1))
 
     def __enter__(self) -> Self:
@@ -54,10 +54,10 @@ class SideBySide:
             helper.end()
 
     def over(self, make: Callable[[], Callable[[Chunk], Result]], chunks: Iterable[Chunk]) -> Iterator[Result]:
-        """Yield the results, in order, of the function that `make` returns for each chunk.
+        """Yield, in order, the results of the function that `make` returns, for each chunk.
 
-        make: can be pickled. The function keeps nothing from one chunk to the next. A bounded number of chunks is held
-        at a time.
+        make: must be picklable. Its function must keep nothing from one chunk to the next. A limited number of chunks
+        is held at a time.
         """
         do = make()
         for helper in self._helpers:
@@ -135,14 +135,14 @@ class Helper:
         self._process.kill()
         self._thread.shutdown(cancel_futures=True)
         for pipe in (self._to, self._from):
-            with suppress(OSError):  # what it still held for a process that has ended
+            with suppress(OSError):  # data still buffered for an ended process
                 pipe.close()
         self._process.wait()
 
 
 @contextmanager
 def at_work(folder: Path, size: int, processes: int | None) -> Iterator[tuple[Path, SideBySide]]:
-    """A folder within another one that is gone at the end, and the processes that work on a file of so many bytes."""
+    """Yield a temporary subfolder, removed at the end, and the processes that work on a file of so many bytes."""
     helpers = processes_for(size) if processes is None else processes
     with seldom(), workspace(folder) as inner, SideBySide(helpers) as work:
         yield inner, work

@@ -1,4 +1,4 @@
-"""Rows of a file that are no records, and those that may not be whole: taken out of its chunks as they come."""
+"""Take rows that are no records, and those that may be incomplete, out of a file's chunks."""
 
 from collections.abc import Iterable, Iterator
 
@@ -17,7 +17,7 @@ MOST_HEADS = 1_000
 
 
 class Sifter:
-    """Sifts the chunks of one file. trailers: to be asked when all amounts are known."""
+    """The sifting of one file's chunks. trailers: compare with them once all amounts are known."""
 
     def __init__(self, mapper: Mapper, reader: RowReader, received: Received) -> None:
         file, header = mapper.feed.file, reader.header
@@ -30,9 +30,10 @@ class Sifter:
         self._days = None if reader.is_answer else DayOrder(mapper)
 
     def sifted(self, chunks: Iterable[Chunk], found: Validated) -> Iterator[Chunk]:
-        """The chunks without trailers and other rows that are no records; a row that may be cut off is a bad one.
+        """Yield the chunks without trailers and other rows that are no records; a row that may be cut off becomes a
+        bad row.
 
-        Raises Unreadable once all came, if the dates of the file are written otherwise than its feed says.
+        Raises Unreadable after the last chunk if the dates of the file have another order than its feed says.
         """
         for chunk in chunks:
             leave_out(chunk, self._mapper, found)
@@ -49,7 +50,7 @@ class Sifter:
             raise Unreadable(f"{self._reader.name}: {said}")
 
     def count(self, found: Validated) -> None:
-        """Note, once all chunks came, how many lines the file has, and what was noticed of it."""
+        """Set, after the last chunk, the file's counts of lines and its notices."""
         reader, counted = self._reader, self._reader.counted
         found.header, found.lines = counted.header, counted.lines
         found.not_taken += counted.blank + counted.of_repeats
@@ -63,16 +64,18 @@ class Sifter:
             found.unnamed_columns = sorted(self._heads - path_heads(feed))
 
     def _note_heads(self, chunk: Chunk) -> None:
-        """Gather what objects begin with, up to a number that can still be listed. Whole resources are left aside."""
+        """Collect the names with which objects' paths begin, up to a number that can be listed. Whole resources do not
+        count.
+        """
         if self._reader.header is None and len(self._heads) < MOST_HEADS:
             resources = self._mapper.feed.file.resources
             self._heads.update(*(row for row in chunk.rows if not (resources and "resourceType" in row)))
 
 
 def leave_out(chunk: Chunk, mapper: Mapper, found: Validated) -> None:
-    """Take rows that `[skip]` of the feed names out of a chunk, and count their lines as not taken.
+    """Take rows that the feed's `[skip]` names out of a chunk, and count their lines as not taken.
 
-    They may have too few fields or too many. A row that a quote has broken stays: there may be others in it.
+    They may have too few or too many fields. A row with a broken quote stays, since it may contain other rows.
     """
     if not mapper.feed.file.skip:
         return

@@ -1,6 +1,6 @@
-"""Check quickly that a body can be sent as it is: read it as a struct, and stop at the first rule that finds a fault.
+"""Check quickly if a body can be sent as it is: read it as a struct, and stop at the first rule that finds a fault.
 
-The models and the rules name the faults of the other bodies.
+For all other bodies, the models and the rules name the faults.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,14 +20,14 @@ OUTCOMES = (INVALID, BUSINESS_RULE)
 COMPARED = {"code", "amount", "number"}
 """Shapes of cells that may be converted and still break a rule."""
 ALONE = {"time", "text", "labels", *COMPARED}
-"""Shapes of cells that are judged without the others, as references are. A list of comments is none."""
+"""Shapes of cells that are judged alone, like references. A list of comments is not among them."""
 
 
 class SoundCells:
-    """Cells of sound records: a cell of a sound record is sound in every other one with the same columns filled.
+    """Cells of sound records: such a cell is sound in every other record with the same columns filled.
 
-    A verdict on a cell depends on that cell alone. Times and ids are sound once they are converted, and texts where
-    they are plain; other cells are compared with those seen before.
+    A verdict on a cell depends only on that cell. Times and ids are sound once they are converted, and texts if they
+    are plain. Other cells are compared with those seen before.
     """
 
     MOST = 10_000
@@ -38,7 +38,7 @@ class SoundCells:
         self._compared: dict[tuple[type, ...], tuple[int, ...]] = {}
 
     def have(self, cells: Sequence[Any]) -> bool:
-        """True if all these cells are sound. They are plain (see `are_plain`), and in the order of the columns."""
+        """True if all these cells are sound. They must be plain (see `are_plain`), and in the order of the columns."""
         compared = self._compared.get(tuple(map(type, cells)))
         return compared is not None and all(cells[place] in self._seen[place] for place in compared)
 
@@ -57,8 +57,8 @@ class SoundCells:
 
 
 class Soundness:
-    """Check the bodies of a resource. `text` returns a sound one as JSON, and None for those to be checked by the
-    models.
+    """A check of a resource's bodies. `text` returns a sound body as JSON, and None for one that the models must
+    check.
     """
 
     def __init__(self, resource: Resource, site: Site, lookup: Lookup) -> None:
@@ -92,7 +92,7 @@ class Soundness:
 
 
 class SoundByCell(Soundness):
-    """Check bodies of one row each. cells: all that a body is made of; None where they may not be plain."""
+    """A check of bodies of one row each. cells: all values of a body; None if they may not be plain."""
 
     def __init__(self, resource: Resource, site: Site, lookup: Lookup, columns: Sequence[Column]) -> None:
         super().__init__(resource, site, lookup)
@@ -108,15 +108,15 @@ class SoundByCell(Soundness):
 
 
 class SoundByItem(Soundness):
-    """Check responses: an item of a sound one is sound in every other response to its questionnaire.
+    """A check of responses: an item of a sound one is sound in every other response to its questionnaire.
 
-    A rule's verdict on an item depends on that item and the questionnaire only, except that no linkId occurs twice.
-    cells: what all but the items is made of; None where they may not be plain.
+    A rule's verdict on an item depends only on that item and the questionnaire, except that no linkId occurs twice.
+    cells: the values of everything but the items; None if they may not be plain.
     """
 
     MOST = 2_000
     LONGEST = 1_000
-    """Bytes of an item that is remembered: longer ones seldom come again."""
+    """The most bytes of a remembered item: longer ones seldom come again."""
     _HOLDS_ITEMS = b'"item"'
 
     def __init__(self, resource: Resource, site: Site, lookup: Lookup, columns: Sequence[Column] = ()) -> None:
@@ -133,9 +133,9 @@ class SoundByItem(Soundness):
     def put_together(
         self, body: Mapping[str, Any], items: list[bytes], cells: Sequence[Any] | None = None
     ) -> str | None:
-        """Return a response as JSON with these items, each of which is sound and answers another question.
+        """Return a response as JSON with these items, which must be sound and answer different questions.
 
-        None where the rest is not sound.
+        Return None if the rest is not sound.
         """
         if cells is None or not self._sound.have(cells):
             if not self._is_sound(_with_items(body, [])):
@@ -166,7 +166,7 @@ class SoundByItem(Soundness):
 
 
 def are_plain(records: Sequence[str]) -> bool:
-    """True if no cell of some records, as JSON arrays, can be empty or hold a control character."""
+    """True if no cell of these records, as JSON arrays, can be empty or contain a control character."""
     together = "\n".join(records)
     return '[""' not in together and ',""' not in together and not is_unplain(together.encode())
 

@@ -1,4 +1,4 @@
-"""The second stage: a received file becomes records that the interface takes, and rejects with every reason.
+"""The validate stage: turn a received file into records that the interface accepts, and rejects with every reason.
 
 Read and map a chunk at a time into `mapped.parquet`; sort and group that; build each record's body and check it.
 """
@@ -38,15 +38,16 @@ def validate(
 ) -> Validated:
     """Write `accepted.parquet`, `rejects.parquet` and `skipped.parquet` into `folder` and count.
 
-    strict: whether a decided rule rejects (else it is counted as a warning). progress: told how many records are done.
-    only: just the records that begin on these lines, each with the rejects that it answers.
+    strict: True to reject by decided rules, which else only warn. progress: is called with the number of records done.
+    only: the first lines of the records to check, each with the rejects that it answers; None for all records.
     before: by line, the rejects that an earlier run made of this file: its records answer them.
     known_as: by their spellings, keys that the ledger has in another form than they would be read in today.
-    words: members of a body as the interface has them, each with what the target has in their place.
+    words: members of a body as the interface has them, each with its replacement at the target.
     people: crosswalks that the target was asked for.
-    processes: how many work on the file, this one included; None for as many as its size and the machine ask for.
-    A file that answers rejects has `answers.parquet` too, and no limit of rejects: its rows were set aside before.
-    Raises Unreadable when the rows of the file cannot be told apart.
+    processes: how many work on the file, this one included; None to decide by its size and the machine.
+    A file that answers rejects also gets `answers.parquet`, and has no limit of rejects: its rows were set aside
+    before.
+    Raises Unreadable if the file's rows cannot be told apart.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = Validated(folder)

@@ -1,4 +1,4 @@
-"""Rows that look like a total: their amount is the sum of the rows before them."""
+"""Find rows that look like a total: their amount is the sum of the rows before them."""
 
 from pathlib import Path
 
@@ -10,7 +10,9 @@ LOOKS_LIKE_TOTAL = "LOOKS-LIKE-TOTAL"
 SAID = "the row looks like a total: its amount is the sum of the rows before it, and is counted as received"
 TAKEN = "the row looks like a total: its amount is the sum of all other rows, and it was taken as a payment"
 SURE = 5
-"""Other rows from which on an accepted one looks like a total: the last of three instalments may be the sum of two."""
+"""The number of other rows from which on an accepted row may look like a total: the last of three instalments may be
+the sum of the other two.
+"""
 DO = "chartferry rejects discard closes it, and [trailer] in the feed file takes it out of the next export"
 NAMED = 5
 AMOUNTS = ("accepted", "skipped", "rejects")
@@ -18,7 +20,7 @@ AMOUNTS = ("accepted", "skipped", "rejects")
 
 
 def notice_totals(scratch: Path, found: Validated) -> None:
-    """Note the rows that look like a total. The files of the folder are whole. scratch: where sorting may spill."""
+    """Note the rows that look like a total. The folder's files must be complete. scratch: where sorting may spill."""
     if not found.amount_received or not (found.rejected or found.accepted > SURE):
         return
     with spill.sorter(scratch) as database:
@@ -32,9 +34,10 @@ def notice_totals(scratch: Path, found: Validated) -> None:
 
 
 def _query(folder: Path) -> str:
-    """The lines of rejects at the end of the file whose amount is the sum of two rows or more before them.
+    """Return the query for rejects at the end of the file whose amount is the sum of two or more rows before them.
 
-    One row before is not enough: two equal payments are no payment and its total. No row after them is accepted.
+    One row before is not enough: two equal payments are not a payment and its total. No accepted row may come after
+    them.
     """
     amounts = " union all ".join(
         f"select line, amount_cents as cents, {name == 'rejects'} as rejected"
@@ -52,7 +55,7 @@ def _query(folder: Path) -> str:
 
 
 def _last(folder: Path) -> str:
-    """The line and the amount of the last accepted row."""
+    """Return the query for line and amount of the last accepted row."""
     return f"select max(line), arg_max(amount_cents, line) from read_parquet('{_quoted(folder)}/accepted.parquet')"
 
 
@@ -61,7 +64,7 @@ def _quoted(path: Path) -> str:
 
 
 def total_said(found: Validated) -> str | None:
-    """The sentence that names rows which look like a total."""
+    """Return the sentence that names rows which look like a total; None if there are none."""
     noticed = [notice for notice in found.noticed if notice.rule == LOOKS_LIKE_TOTAL]
     if taken := [notice.line for notice in noticed if notice.message == TAKEN]:
         return f"line {taken[0]}: {TAKEN}; if it is none, chartferry undo takes it back, and [trailer] is for the next"

@@ -4,7 +4,7 @@ import pyarrow as pa
 
 TIME = pa.timestamp("us", tz="UTC")
 PLACE = {"line": pa.int64(), "lines": pa.int32(), "key": pa.string()}
-"""The first line of a row or record, how many lines it has, and its key."""
+"""The first line of a row or record, its number of lines, and its key."""
 MAPPED = pa.schema(
     {
         **PLACE,
@@ -17,9 +17,11 @@ MAPPED = pa.schema(
         "text_hash": pa.string(),
     }
 )
-"""is_doubtful: a row that is mapped, and set aside since it may have been misread; `hash` is of what it says.
-text_hash: by which ledgers of older versions may know a row, with blanks between where there are several: of a whole
-resource, of its text; of a task with a list of no labels, with that list; of a row with days for none, with these."""
+"""is_doubtful: True for a mapped row that is set aside because it may have been misread; `hash` is of its content.
+text_hash: the hashes by which ledgers of older versions may know a row, separated by blanks. They are made of the text
+for a whole resource, with the list for a task with an empty list of labels, and with the dates for a row with dates
+that mean none.
+"""
 ACCEPTED = pa.schema(
     {
         **PLACE,
@@ -56,7 +58,7 @@ REJECTS = pa.schema(
         "text_hash": pa.string(),
     }
 )
-"""content_hash, text_hash: of what a doubtful record says, as those of accepted ones."""
+"""content_hash, text_hash: of a doubtful record's content, as those of accepted ones."""
 
 KNOWN = pa.schema(
     {
@@ -69,7 +71,7 @@ KNOWN = pa.schema(
 """Doubtful records that the target has with exactly their content."""
 
 ANSWERS = pa.schema({"line": pa.int64(), "reject_id": pa.string()})
-"""Columns of `answers.parquet`: the rejects that the record on a line answers. The file exists only where one does."""
+"""Columns of `answers.parquet`: the rejects that the record on a line answers. The file exists only if there is one."""
 
 WARNINGS = pa.schema(
     {
@@ -80,7 +82,7 @@ WARNINGS = pa.schema(
         "message": pa.string(),
     }
 )
-"""Warnings, in a file that is written only if there are any; `line` is null for a fault of a questionnaire."""
+"""Warnings, in a file that exists only if there are any. `line` is null for a fault of a questionnaire."""
 
 SKIPPED = pa.schema(
     {

@@ -1,4 +1,4 @@
-"""Reasons to stop a whole file: control totals that differ, more rejects than the feed allows."""
+"""Reasons to stop a whole file: control totals that differ, or more rejects than the feed allows."""
 
 import codecs
 from decimal import Decimal
@@ -19,9 +19,9 @@ TOTALS = {"rows", "amount"}
 
 
 def control_mismatch(received: Received, found: Validated) -> str | None:
-    """Return a sentence, without an amount, on how the file differs from the totals that came with it, or None.
+    """Return a sentence on how the file differs from its control totals; None if it does not.
 
-    The sentence goes to logs and alerts, and the difference may be what a person paid.
+    The sentence has no amount, since it goes to logs and alerts, and the difference may be what a person paid.
     """
     control = control_of(received.path_in_batch)
     if not exists(control):
@@ -56,13 +56,17 @@ def has_amount_total(received: Received) -> bool:
 
 
 def _meant(name: str) -> str | None:
-    """The total that another name was to be (`Rows`, `amuont`, `amount_usd`); None of what says something else."""
+    """Return the total that a misspelled name means (`Rows`, `amuont`, `amount_usd`); None if it means something
+    else.
+    """
     close = get_close_matches(name.lower(), TOTALS, 1, CLOSE)
     return close[0] if close else next((total for total in TOTALS if total in name.lower()), None)
 
 
 def _total(said: object) -> Decimal | None:
-    """A number, as one or as a text; None where there is none. Raises ArithmeticError, TypeError or ValueError."""
+    """Return a number given as number or text; None if there is none. Raises ArithmeticError, TypeError or
+    ValueError.
+    """
     if said is None:
         return None
     if isinstance(said, bool) or not isinstance(said, int | str | Decimal):
@@ -74,7 +78,7 @@ def _total(said: object) -> Decimal | None:
 
 
 def over_limit(feed: Feed, found: Validated) -> str | None:
-    """Return a sentence with the most frequent reasons if more records are rejected than the feed allows, or None."""
+    """Return a sentence with the most frequent reasons if more records are rejected than the feed allows; else None."""
     limit = feed.file.max_rejects
     if limit is None:
         return None

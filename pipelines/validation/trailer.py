@@ -1,4 +1,4 @@
-"""Trailer rows: the last row of a file, with how many rows came before it and the sum of their amounts."""
+"""Trailer rows: the last row of a file, with the number of rows before it and the sum of their amounts."""
 
 import sys
 from bisect import bisect_left
@@ -18,7 +18,9 @@ from pipelines.validation.outcome import Validated
 
 @dataclass(slots=True)
 class _Ended:
-    """Rows of a file and the last trailer among them. line: of that trailer, 0 for none; last_row: of the last row."""
+    """Rows of a file and the last trailer among them. line: of that trailer, 0 for none; last_row: line of the last
+    row.
+    """
 
     rows: int = 0
     last_row: int = 0
@@ -39,9 +41,9 @@ class _Ended:
 
 
 class Trailers:
-    """Takes the trailer rows of a file out of its chunks, and compares what the last of them says.
+    """Trailer rows of a file: take them out of its chunks, and compare the totals of the last one.
 
-    Of an archive each file ends with its own, or the last one alone with the totals of all.
+    In an archive, each file ends with its own trailer, or only the last one, with the totals of all.
     """
 
     def __init__(self, mapper: Mapper) -> None:
@@ -50,7 +52,7 @@ class Trailers:
         self._chunks: list[_Ended] = []
 
     def take(self, chunk: Chunk, found: Validated) -> None:
-        """Take them out and count them as lines not taken. A trailer may have fewer fields than a row, or more."""
+        """Take trailers out and count them as lines not taken. A trailer may have fewer fields than a row, or more."""
         if self._says is None:
             return
         ended = _Ended()
@@ -81,7 +83,7 @@ class Trailers:
             ended.line, ended.totals = line, totals
 
     def mismatch(self, found: Validated) -> str | None:
-        """Return a sentence, without an amount, on how the file differs from its trailer, or None."""
+        """Return a sentence, without an amount, on how the file differs from its trailer; None if it does not."""
         return next(self._mismatches(found), None) if self._says else None
 
     def _mismatches(self, found: Validated) -> Iterator[str]:
@@ -103,7 +105,7 @@ class Trailers:
             yield f"{at} another amount than the rows of the file have"
 
     def _by_file(self, found: Validated) -> list[tuple[str, _Ended]]:
-        """The files of an archive, or the one file, with their names."""
+        """Return the files of an archive, or the one file, with their names."""
         ends = found.places.ends if found.places else (("the file", sys.maxsize),)
         files = [(name, _Ended()) for name, _ in ends]
         for chunk in self._chunks:
@@ -113,7 +115,7 @@ class Trailers:
 
 
 def _differing(ended: _Ended, at: str) -> Iterator[str]:
-    """Sentences on how the rows of a file differ from its trailer, apart from their amounts."""
+    """Yield sentences on how the rows of a file differ from its trailer, apart from their amounts."""
     if ended.last_row > ended.line:
         yield f"{at} is followed by further rows; check that it is one export"
     for name in ended.totals:

@@ -1,7 +1,7 @@
-"""Why nothing of a file may be sent, by what the ledger knows.
+"""Reasons from the ledger why nothing of a file may be sent.
 
-Its records may be known under another name, since the source or the key of the feed was changed. Or it may be a file
-of copayments alone, from a feed that never had one: its claims may only say where money was posted.
+Its records may be known under another name, because the feed's source or key was changed. Or it may be a file with
+only copayments, from a feed that never had one: its claims may only say where money was posted.
 """
 
 from collections import Counter
@@ -23,11 +23,11 @@ from pipelines.validation.outcome import Validated
 ROWS_A_LOOK = 4_000
 LOOKED_AT = 1_000
 A_SHARE = 10
-"""One record known under another name, among this many that are new by their own, stops the file."""
+"""One record known under another name, among this many new ones, stops the file."""
 FEWEST = 20
-"""Payments of a file that is asked about. In a smaller one copayments alone are no surprise."""
+"""The fewest payments of a file that is asked about. In a smaller file, only copayments are no surprise."""
 FEWEST_EQUAL = 2
-"""Records that stop a file: one payment alone may well be a second one of its patient and day."""
+"""The fewest equal records that stop a file: a single payment may well be the second one of its patient and day."""
 PAYMENT = "PaymentNotice"
 BY_FEED = "the feed file has to say of the key what it said before, or take only rows that are new"
 BY_OTHERS = "a spreadsheet, or their system, may have changed the keys: get a file with those that they had"
@@ -36,11 +36,11 @@ GONE = ("planned", "undone")
 THERE = tuple(state for state in (*LANDED, *UNDECIDED) if state not in GONE)
 
 Records = Mapping[str, tuple[int, tuple[str, ...]]]
-"""Line and hashes of the content by key."""
+"""Line and hashes of the content, by key."""
 
 
 def withhold(session: Session, feed: Feed, batch_id: str, validated: Validated) -> None:
-    """Note the reasons why nothing of a file may be sent, if there are some."""
+    """Note the reasons why nothing of a file may be sent, if there are any."""
     validated.known_elsewhere = _known_elsewhere(session, feed, batch_id, validated)
     validated.unconfirmed = _unconfirmed(session, feed, batch_id, validated)
 
@@ -49,10 +49,11 @@ def withhold(session: Session, feed: Feed, batch_id: str, validated: Validated) 
 
 
 def _known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Validated) -> str | None:
-    """The sentence why nothing of a file may be sent, whose records would be made a second time; None for most files.
+    """Return a sentence if the file's records would be created a second time; None for most files.
 
-    Some records, from all over the file, stand for all. What another importer made of them after they were looked up,
-    as of a file with the same rows, is no reason: a sentence holds only where they are as new after it as before.
+    A sample of records, from all over the file, stands for all. Another importer may have sent some of them during the
+    look-up, as for a file with the same rows. That is no reason: a sentence counts only if the records are as new
+    after the look-up as before.
     """
     others = {row["source"] for row in session.ledger.batches(session.target) if row["resource_type"] == feed.resource}
     others.discard(feed.source)
@@ -69,7 +70,7 @@ def _known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Val
 
 
 def _new(session: Session, feed: Feed, some: Records) -> Records:
-    """Return those of these records that would be made."""
+    """Return the records of these that would be created."""
     known = session.ledger.known(session.target, feed.source, feed.resource, some)
     new = {key: about for key, about in some.items() if key not in known or known[key].state == "refused"}
     for key in _done_with(session, feed, new):
@@ -80,9 +81,9 @@ def _new(session: Session, feed: Feed, some: Records) -> Records:
 def _why_known(
     session: Session, feed: Feed, batch_id: str, new: Records, formerly: Sequence[int], others: Sequence[str]
 ) -> str | None:
-    """The sentence why new records are known ones under another name; None if they are not.
+    """Return the sentence why new records are known ones under another name; None if they are not.
 
-    formerly: the contents of the feed that made other keys. others: the other sources of such records.
+    formerly: earlier contents of the feed, which made other keys. others: the other sources of such records.
     """
     looked_at = counted(len(new), "record that was looked at", "records that were looked at")
     is_paid = feed.resource == PAYMENT
@@ -137,8 +138,8 @@ def _under_other_keys(session: Session, batch_id: str, new: Records) -> int:
 
 
 def _feeds_of_other_keys(session: Session, feed: Feed) -> list[int]:
-    """Return the numbers of the earlier contents of a feed that made other keys; none once a person has said of a file
-    by the key that it makes now that its records are others.
+    """Return the numbers of earlier contents of the feed, which made other keys. Return none if a person has
+    confirmed, for a file with today's key, that its records are others.
     """
     run, batch = t.run.c, t.batch.c
     same = (batch.target == session.target, batch.feed == feed.name, batch.source == feed.source)
@@ -153,15 +154,18 @@ def _feeds_of_other_keys(session: Session, feed: Feed) -> list[int]:
 
 
 def _done_with(session: Session, feed: Feed, keys: Collection[str]) -> set[str]:
-    """Return those of these keys whose rows do not go by themselves: a reject of theirs is done with, or waited for."""
+    """Return the keys whose rows are not sent by themselves, because a reject of the key is done with, or waited
+    for.
+    """
     reject, of = t.reject.c, (session.target, feed.source, feed.resource)
     query = select(reject.source_key).where(t.of_stream(reject, of), reject.state.in_(DONE_WITH))
     return {key for (key,) in session.ledger.read_of(query, reject.source_key, sorted(keys))}
 
 
 def _with_other_keys(session: Session, feed: Feed, batch_id: str, feeds: Sequence[int] | None, new: Records) -> int:
-    """Return how many records other batches have made with equal content, each for one of these. feeds: as these feeds
-    read it, and no other.
+    """Return how many records other batches have made with equal content, each counted for one of these records.
+
+    feeds: count only records that were read by these contents of feeds; None for all.
     """
     record, of = t.records.c, (session.target, feed.source, feed.resource)
     here = record.stream_id == select(t.stream.c.stream_id).where(t.of_stream(t.stream.c, of)).scalar_subquery()
@@ -194,11 +198,11 @@ def _some(accepted: Path, apart: int) -> Iterator[tuple[str, tuple[int, tuple[st
 
 
 def _unconfirmed(session: Session, feed: Feed, batch_id: str, validated: Validated) -> str | None:
-    """The sentences why a file of copayments alone waits for a person; None for one that may go."""
+    """Return the sentences why a file with only copayments waits for a person; None if it may be sent."""
     payments = validated.records - validated.skipped
     if not validated.copayments or validated.without_claim[0] or payments < FEWEST:
         return None
-    # Rows of it are in the ledger if an earlier version began to load it.
+    # The ledger has rows of it if an earlier version began to load it.
     if session.ledger.row_counts(session.target, batch_id) or _has_had_some(session, feed, batch_id):
         return None
     if is_confirmed(session.ledger, session.target, batch_id, COPAYMENTS, feed):
