@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 class Batch:
     """One run of a batch.
 
-    folder: `run-<n>/`, where stages hand over files. resuming: True if no run of the batch has finished. remap: apply
-    the feed's policy also to rows that changed only because the feed did. run: its number, if the run's counts are
-    kept up to date; then `validated` has the counts from before the load. taken_back: load records that were taken
-    back. balances: check payments against the balances from the target's Claims and PaymentNotices. part: load only
-    the lanes of that part. workers: how many workers load parts of the batch at once, and share the target's pace.
+    folder: `run-<n>/`, where stages hand over files. resuming: True if no run of the batch has finished.
+    remap: apply the feed's policy also to rows that changed only because the feed did.
+    run: its number, if the run's counts are kept up to date; then `validated` has the counts from before the load.
+    taken_back: load records that were taken back.
+    balances: check payments against the balances from the target's Claims and PaymentNotices.
+    part: load only the lanes of that part.
+    workers: how many workers load parts of the batch at once, and share the target's pace.
     """
 
     target: str
@@ -44,14 +46,15 @@ class Batch:
 class Loaded:
     """The counts of a load: rows by state, and their cents. `rejected` is other content under a known key.
 
-    reasons: rows that were set aside, by rule or outcome code. taken_back: rows counted as adopted whose resource was
-    taken back at the target. undone: rows counted as skipped whose record was taken back after the same file made it.
-    read_otherwise: rows counted as unchanged that today's feed reads otherwise. is_other: tasks counted as adopted
-    that differ from their rows in elements that users of the chart may change. waits_for: other batches that hold
-    lanes of rows; those rows are left for a later run. unusable: the reason why the load ended early; rows without an
-    outcome are left for the next run. parts_left: parts without an outcome; their counts are those of their last
-    heartbeat. undecided: states, by key, of counted rows without an outcome, which may get one in this load. Not
-    passed on to the run.
+    reasons: rows that were set aside, by rule or outcome code.
+    taken_back: rows counted as adopted whose resource was taken back at the target.
+    undone: rows counted as skipped whose record was taken back after the same file made it.
+    read_otherwise: rows counted as unchanged that today's feed reads otherwise.
+    is_other: tasks counted as adopted that differ from their rows in elements that users of the chart may change.
+    waits_for: other batches that hold lanes of rows; those rows are left for a later run.
+    unusable: the reason why the load ended early; rows without an outcome are left for the next run.
+    parts_left: parts without an outcome; their counts are those of their last heartbeat.
+    undecided: states, by key, of counted rows without an outcome, which may get one in this load. Never handed on.
     """
 
     counts: Counter[str] = field(default_factory=Counter)

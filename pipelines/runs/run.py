@@ -43,12 +43,13 @@ class Run:
 class Result:
     """The result of a run over one file. Amounts are in cents.
 
-    waiting: accepted records without an outcome. waits_for: other batches whose rows go before some of these. reasons:
-    records set aside, by rule or answer. refused_by: those that passed the rules and were set aside during the load.
-    taken_back: records that were skipped because an undo took them back after this file had made them. amounts,
-    amounts_accepted: the number of amounts received and accepted, each record once; 0 if not counted. without_claim:
-    number and cents of the accepted payments that are not copayments; None if not counted. found_in: the folder of an
-    earlier run whose findings this one took over; None if it checked the file itself.
+    waiting: accepted records without an outcome. waits_for: other batches whose rows go before some of these.
+    reasons: records set aside, by rule or answer.
+    refused_by: those of them that passed the rules and were set aside during the load.
+    taken_back: records that were skipped because an undo took them back after this file had made them.
+    amounts, amounts_accepted: the number of amounts received and accepted, each record once; 0 if not counted.
+    without_claim: number and cents of the accepted payments that are not copayments; None if not counted.
+    found_in: the folder of an earlier run whose findings this one took over; None if it checked the file itself.
     """
 
     batch_id: str | None

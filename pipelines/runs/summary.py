@@ -42,12 +42,16 @@ TOO_LARGE = "is more than the tables can hold, and empty there: has the column o
 class Summary:
     """The results of an import, the files that no feed takes, and what was published.
 
-    store: of the bundled service. left_there: unfinished batches at other targets, by target. without_end: unfinished
-    batches of other files here, by name, with their file names. not_here: unfinished batches whose files are not in
-    this home, with file names. nothing_new: feeds whose databases have no new rows. open_elsewhere: open rejects of
-    other batches. not_loaded: by name, earlier files that were not loaded and have records that nothing answers.
-    undo_left: by batch, records that an undo may have taken back. remarks: facts that readers of the tables must know,
-    a sentence each. looked_in: the files and folders that were asked for.
+    store: of the bundled service.
+    left_there: unfinished batches at other targets, by target.
+    without_end: unfinished batches of other files here, by name, with their file names.
+    not_here: unfinished batches whose files are not in this home, with file names.
+    nothing_new: feeds whose databases have no new rows.
+    open_elsewhere: open rejects of other batches.
+    not_loaded: by name, earlier files that were not loaded and have records that nothing answers.
+    undo_left: by batch, records that an undo may have taken back.
+    remarks: facts that readers of the tables must know, a sentence each.
+    looked_in: the files and folders that were asked for.
     """
 
     target: str
