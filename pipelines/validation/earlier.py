@@ -91,7 +91,7 @@ class Earlier:
         answers: by first line of a record, the rejects that it answers. Return None, and leave nothing in the folder,
         if there is no such run, if it is damaged, or if no record begins on one of these lines.
         """
-        if self._hash is None or (answers and self._basis.feed.file.join):  # whose records may begin on other lines
+        if self._hash is None or (answers and self._basis.feed.file.join):  # joined records may have other lines
             return None
         for path in matching(self._folder.parent, f"{RUNS}/{FOUND}"):
             with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):

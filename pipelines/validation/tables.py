@@ -18,9 +18,9 @@ MAPPED = pa.schema(
     }
 )
 """is_doubtful: True for a mapped row that is set aside because it may have been misread; `hash` is of its content.
-text_hash: the hashes by which ledgers of older versions may know a row, separated by blanks. They are made of the text
-for a whole resource, with the list for a task with an empty list of labels, and with the dates for a row with dates
-that mean none.
+text_hash: the hashes by which ledgers of older versions may know a row, separated by blanks. A whole resource has the
+hash of its text. A task with an empty list of labels has the one with that list. A row with dates that mean none has
+those with these dates.
 """
 ACCEPTED = pa.schema(
     {
