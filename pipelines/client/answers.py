@@ -11,9 +11,7 @@ from pipelines.client.replies import Unknown
 MOST_BYTES = 128 << 20
 """The most bytes of an unpacked answer: many times a page of 1,000 resources."""
 TIMEOUTS = 2
-"""The number of timeouts within which a whole answer with its head must come: one timeout alone begins anew with each
-byte.
-"""
+"""The number of timeouts for a whole answer with its head: one timeout alone begins anew with each byte."""
 ABOUT_THE_BYTES = (b"content-encoding", b"content-length", b"transfer-encoding")
 READ = httpx.ByteStream(b"")
 """Replaces an answer's stream, which refers back to the answer: that circle would keep whole bundles in memory."""
@@ -26,9 +24,7 @@ class TooLarge(Unknown):
 
 
 class Packed(Unknown):
-    """The answer is compressed several times, which no request asks for: a few bytes of it may unpack to more than
-    memory holds.
-    """
+    """The answer is compressed several times, unasked: a few bytes of it may unpack to more than memory holds."""
 
     final = True
 

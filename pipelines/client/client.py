@@ -180,9 +180,7 @@ class FhirClient:
         return said + timedelta(seconds=self.clock() - at)
 
     def wait_until_it_answers(self, resource_type: str, given_up: bool = False) -> str | None:
-        """Wait until the target answers a search. Return the sentence that ends a load if it does not, or is
-        given up.
-        """
+        """Wait until the target answers a search. Return the sentence that ends a load if it does not."""
         if given_up:
             return unusable(AGAIN)
         self.patience.wait(self.patience.first)

@@ -16,9 +16,7 @@ REFERENCE = re.compile(r"(?:https?://.*/)?([A-Z][A-Za-z]+/[A-Za-z0-9.-]+)(?:/_hi
 
 
 def same_content(resource_type: str, ours: Body, theirs: Body) -> bool:
-    """True if a body of ours and one that was read have the same content; elements of the wrong shape count as
-    different.
-    """
+    """True if our body and one that was read have the same content; elements of the wrong shape count as different."""
     draw = CONTENT[resource_type]
     try:
         return bool(draw(ours) == draw(theirs))

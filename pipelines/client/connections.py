@@ -23,9 +23,7 @@ from pipelines.home.exits import BadSetting
 
 IDLE_SECONDS = 2.0
 PIECE = 64 << 10
-"""Bytes of a request that are written to a connection at once. A larger write has many steps, each with its own
-timeout.
-"""
+"""Bytes of a request written to a connection at once. A larger write has many steps, each with its own timeout."""
 ERRORS = (
     httpcore.TimeoutException,
     httpcore.NetworkError,

@@ -1,6 +1,4 @@
-"""Convert a record's key and generation to the value of its identifier at a target, and back. Each record has its
-own.
-"""
+"""Convert a record's key and generation to its identifier's value at a target, and back. Each record has its own."""
 
 import re
 from collections.abc import Mapping

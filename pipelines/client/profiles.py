@@ -57,9 +57,7 @@ class Profile(BaseModel):
 
 
 SHOWN = {"PaymentNotice": {name: {"display": "Unused"} for name in ("payment", "recipient")}}
-"""By type, values that the interface shows where it accepts `{}`. Strict servers refuse `{}`, since FHIR has no empty
-element.
-"""
+"""By type, values that the interface shows where it accepts `{}`. Strict servers refuse `{}`, as FHIR demands."""
 ACCURATE = "accurate"
 PLAIN = Profile()
 """The profile of a target that no file describes."""

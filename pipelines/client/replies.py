@@ -158,9 +158,7 @@ def unusable(problem: str, tries: int = 1) -> str:
 
 
 def first_issue(body: Any) -> dict[str, Any] | None:
-    """Return the first issue of an OperationOutcome: `code`, `text`, `diagnostics`, `expression`; None for anything
-    else.
-    """
+    """Return an OperationOutcome's first issue: `code`, `text`, `diagnostics`, `expression`; None for anything else."""
     if not isinstance(body, dict) or body.get("resourceType") != "OperationOutcome":
         return None
     issues = body.get("issue")
@@ -278,9 +276,7 @@ def reply_of(answer: httpx.Response, not_done: Statuses = ()) -> Reply:
 def replies_of(
     bundle: dict[str, Any] | None, entries: int, kind: str = "batch", not_done: Statuses = ()
 ) -> list[Reply]:
-    """Return the replies of a batch or transaction, one for each entry. Raises `Unknown` if their number is not that
-    sent.
-    """
+    """Return the replies of a batch or transaction, one for each entry. Raises `Unknown` if the number differs."""
     answers = bundle.get("entry") if bundle else None
     if bundle is None or bundle.get("type") != f"{kind}-response" or not isinstance(answers, list):
         raise Unknown(f"the answer is not a {kind}-response")
@@ -290,9 +286,7 @@ def replies_of(
 
 
 def _entry(answer: Any, not_done: Statuses) -> Reply:
-    """Return the reply in an entry of a batch-response. A refusal in it needs no outcome, since no gateway writes
-    it.
-    """
+    """Return the reply in an entry of a batch-response. A refusal needs no outcome here: no gateway writes it."""
     response = answer.get("response") if isinstance(answer, dict) else None
     if not isinstance(response, dict):
         return NO_REPLY

@@ -1,6 +1,4 @@
-"""The key of a client that signs instead of using a secret (SMART Backend Services), and the assertions that it
-signs.
-"""
+"""The key of a client that signs instead of using a secret (SMART Backend Services), and its assertions."""
 
 import json
 import time

@@ -35,9 +35,7 @@ class _Threads(ThreadPoolExecutor):
     """Threads whose results are waited for by `result_of`, so that an interrupt ends each wait."""
 
     def map(self, fn: Callable[..., Result], *iterables: Iterable[Any], **_: object) -> Iterator[Result]:
-        """Make all calls, and yield their results in order, as any executor does. Options of executors are not
-        supported.
-        """
+        """Make all calls, and yield their results in order, as any executor does. Executors' options are ignored."""
         return _results(deque([self.submit(fn, *each) for each in zip(*iterables, strict=False)]))
 
 

@@ -1,6 +1,4 @@
-"""Access tokens of a target: a fixed one, or client credentials, renewed before they end. Safe to use from several
-threads.
-"""
+"""Access tokens of a target: a fixed one, or client credentials, renewed before they end. Safe in several threads."""
 
 import re
 import threading

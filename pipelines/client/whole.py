@@ -110,9 +110,7 @@ class Turning:
         self._links.add(hash(link))
 
     def as_given(self) -> str | None:
-        """Return the next link as the target gave it, for targets that refuse another offset; None if that was
-        followed.
-        """
+        """Return the next link as the target gave it, for one that refuses other offsets; None if that was followed."""
         if not self._overlaps:
             return None
         self._overlaps = False
@@ -245,9 +243,7 @@ class _Ahead:
         self._coming = deque[tuple[str, Future[Body]]]()
 
     def ask(self, link: str | None) -> None:
-        """Ask for the page of a link, and for more ahead. If the link is not the expected one, only links count from
-        here on.
-        """
+        """Ask for the page of a link, and for more ahead. After an unexpected link, only links count."""
         for each in islice(self._others, self._at_once - len(self._coming)) if link else ():
             self._submit(each)
         if not self._coming or self._coming[0][0] != link:

@@ -39,9 +39,7 @@ class Said:
 
 
 def accept(session: Session, name: str, resource_id: str) -> str:
-    """Settle a row in doubt with the resource that it made, as a person says. Raises `NotPossible`,
-    `TargetUnusable`.
-    """
+    """Settle a row in doubt by a person's word with its resource. Raises `NotPossible`, `TargetUnusable`."""
     given, resource_id = resource_id, resource_id.rpartition("/")[2]
     if not re.fullmatch(ID_PATTERN, resource_id, re.ASCII):
         raise NotPossible(f"{given!a} is no id of a resource (1 to 64 letters, digits, '-' and '.')")
@@ -87,9 +85,7 @@ def resend(session: Session, name: str, apart_from: Collection[str] = ()) -> str
 
 
 def _made(session: Session, name: str) -> Doubtful:
-    """Return a row in doubt that may have made a resource. Raises `NotPossible` for any other row, also for a
-    change.
-    """
+    """Return a row in doubt that may have made a resource. Raises `NotPossible` for others, also for a change."""
     batch_id, _, line = name.rpartition(":")
     found = [doubt for doubt in doubtful(session.ledger, session.target, batch_id) if str(doubt.line) == line]
     if not found:

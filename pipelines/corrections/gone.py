@@ -1,6 +1,4 @@
-"""Find records of a batch that the target lacks: resources that are gone, and tasks that it has from before their
-update.
-"""
+"""Find records of a batch that the target lacks: resources that are gone, and tasks without their update."""
 
 from collections.abc import Iterator
 from itertools import compress

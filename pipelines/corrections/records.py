@@ -142,9 +142,7 @@ def there_again(session: Session, piece: Piece) -> list[Former]:
 
 
 def read_versions(session: Session, kind: str, versions: Sequence[Former]) -> list[dict[str, Any] | None]:
-    """Return the present resources of versions; None if one is gone, or if its id is another's. Raises
-    `TargetUnusable`.
-    """
+    """Return the present resources of versions; None if one is gone or its id another's. Raises `TargetUnusable`."""
     client = session.connection.client
 
     def read(version: Former) -> dict[str, Any] | None:

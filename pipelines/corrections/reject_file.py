@@ -81,9 +81,7 @@ def _query(mapped: Path, grouped: bool) -> str:
 
 
 class _Marker:
-    """Writer of rows as they came, with `_reject_id` and `_reasons` of the row and its record before their own
-    fields.
-    """
+    """Writer of rows as they came, with `_reject_id` and `_reasons` of row and record before their own fields."""
 
     def __init__(
         self,

@@ -93,9 +93,7 @@ def _first(rows: dict[str, str], total: int, word: str) -> Iterator[str]:
 
 
 def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
-    """Take back what the batch made: responses to `entered-in-error`, tasks to `cancelled`; list what cannot be taken
-    back.
-    """
+    """Take back the batch's resources: responses to `entered-in-error`, tasks to `cancelled`; list all others."""
     session.ledger.known_batch(session.target, batch_id)
     done, progress, most = Undone(dry_run), session.progress, session.connection.client.profile.most_rows
     with session.lease() as lease:
@@ -139,9 +137,7 @@ def _to_undo(session: Session, batch_id: str, dry_run: bool) -> Iterator[Piece]:
 
 
 def _why_not(record: Record, own: Container[str]) -> str | None:
-    """Return why a record is not taken back; None if it can be. own: keys of updated records that the batch also
-    made.
-    """
+    """Return why a record is not taken back; None if it can be. own: updated keys that the batch also made."""
     if record.state in ("in_doubt", "planned"):
         return record.state.replace("_", " ")
     if record.resource_type not in TAKEN_BACK:

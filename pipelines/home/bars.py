@@ -1,6 +1,4 @@
-"""Progress of a run as bars on a terminal, one for each stage. A module of its own, since `rich` takes long to
-import.
-"""
+"""Progress of a run as bars on a terminal, one for each stage. A separate module, since `rich` loads slowly."""
 
 from functools import partial
 from typing import TextIO

@@ -128,9 +128,7 @@ class BatchLog:
             return False
 
     def note_done(self) -> None:
-        """Note that this machine has done what the entries ask for. On a full disk that is not noted, and is done
-        again.
-        """
+        """Note that this machine has done what the entries ask for. If the disk is full, it is done again later."""
         self._write_copy(DONE, str(self.history.entries).encode())
 
     def known(self) -> History:
@@ -209,9 +207,7 @@ class BatchLog:
         return content if content.endswith(b"}") else None
 
     def _write_copy(self, name: str, content: bytes) -> None:
-        """Write the copy of an entry, which never changes, or a note. On a full disk it is read from the store the
-        next time.
-        """
+        """Write the copy of an entry, or a note. If the disk is full, it is read from the store the next time."""
         with suppress(OSError):
             self._copies.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = self._copies / name

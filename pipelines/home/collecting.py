@@ -9,9 +9,7 @@ SELDOM = (50_000, 20, 20)
 
 @contextmanager
 def seldom() -> Iterator[None]:
-    """Collect garbage after many thousand new objects, not hundreds. Rows need no collection, since they form no
-    cycles.
-    """
+    """Collect garbage after many thousand new objects, not hundreds. Rows form no cycles, so they need none."""
     before = gc.get_threshold()
     gc.set_threshold(*SELDOM)
     try:

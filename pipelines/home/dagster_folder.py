@@ -24,9 +24,7 @@ INTERVALS = {
     "DAGSTER_EVENT_LOG_CONSUMER_DAEMON_INTERVAL_SECONDS": "3",
     "FRESHNESS_DAEMON_INTERVAL_SECONDS": "120",
 }
-"""How often the daemon looks for killed runs, and for late tables, in seconds. Dagster's defaults are 5 and 30
-seconds.
-"""
+"""Seconds between the daemon's looks for killed runs, and for late tables. Dagster's defaults are 5 and 30."""
 TOLD_TAG = "chartferry/command_line"
 """The tag of runs that only show what the command line did. Its value is the target."""
 LOAD_POOL = "load"

@@ -11,9 +11,7 @@ _TEXTS = ("no space left on device", "disk is full", "disk full", "disk quota ex
 
 
 _NO_ROOM_BESIDE = "SQLITE_IOERR_SHMSIZE"
-"""The SQLite error for a file beside the database that cannot be made large enough. Its text is only "disk I/O
-error".
-"""
+"""SQLite's error for a file beside the database that cannot be made large enough. Its text is "disk I/O error"."""
 
 
 def is_full(error: BaseException) -> bool:
@@ -22,9 +20,7 @@ def is_full(error: BaseException) -> bool:
 
 
 def _says_so(error: BaseException) -> bool:
-    """True by the error's number. The text counts only for errors without a number and not our own, since paths
-    contain words.
-    """
+    """True by the error's number. Texts count only for errors without one and not our own: paths contain words."""
     if (number := getattr(error, "errno", None)) is not None or isinstance(error, Explained):
         return number in _NUMBERS
     if getattr(error, "sqlite_errorname", None) == _NO_ROOM_BESIDE:

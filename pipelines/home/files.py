@@ -138,9 +138,7 @@ def locked_by_name(path: Path, taken: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def session(spill: Path, database: Path | None = None, megabytes: int = MEMORY) -> Iterator["DuckDBPyConnection"]:
-    """A DuckDB session in UTC, in memory or over `database`. Data beyond its memory goes to `spill`, which is
-    removed.
-    """
+    """A DuckDB session in UTC, in memory or over `database`. It spills into `spill`, which is removed at the end."""
     shutil.rmtree(spill, ignore_errors=True)
     settings: dict[str, str | bool | int] = {
         "memory_limit": f"{megabytes}MB",

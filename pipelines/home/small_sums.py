@@ -7,8 +7,6 @@ FEWEST = 5
 
 
 def may_be_told(records: int, others: Iterable[int] = ()) -> bool:
-    """True if a sum of so many records reveals nothing about a person, nor does its difference from sums of `others`
-    records.
-    """
+    """True if a sum of so many records reveals nothing about a person, nor does its difference from others' sums."""
     apart = (abs(records - other) for other in others)
     return records >= FEWEST and all(number == 0 or number >= FEWEST for number in apart)

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 BATCH = 5_000
 GROUP_SIZE = 8 << 20
-"""Bytes of the rows that are written as one group. For each group of a file, its writer and readers keep 10 kB in
-memory.
-"""
+"""Bytes of rows written as one group. For each group of a file, its writer and readers keep 10 kB in memory."""
 BATCH_ITSELF = 16 << 10
 """Bytes of the objects of a batch apart from its values: up to 20 kB, whether it has rows or not."""
 MEMORY = "96MB"
@@ -98,9 +96,7 @@ class Writer:
 
 
 def batches(path: Path, rows: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a Parquet file, some at a time. Rows read are released, while pyarrow would keep all of
-    them.
-    """
+    """Yield the rows of a Parquet file, some at a time, and release them, while pyarrow would keep all."""
     with pq.ParquetFile(path, pre_buffer=False) as file:
         yield from file.iter_batches(rows, columns=columns)
 

@@ -85,8 +85,8 @@ class Store(Protocol):
         """Return the names directly below `a/b/`, sorted."""
 
     def lying(self) -> dict[str, Seen]:
-        """Return by name the objects directly below the place itself. An object with an unreadable name has the mark
-        `UNREAD`.
+        """Return by name the objects directly below the place itself; with the mark `UNREAD` those of unreadable
+        names.
         """
 
     def seen(self, key: str) -> Seen | None:

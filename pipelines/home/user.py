@@ -5,9 +5,7 @@ import pwd
 
 
 def user_name() -> str:
-    """Return the account of this process by the system, which no variable can change, and the user who called
-    `sudo`.
-    """
+    """Return this process's account by the system, which no variable can change, and the user who called `sudo`."""
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

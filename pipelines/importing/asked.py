@@ -61,9 +61,7 @@ class Asked(NamedTuple):
 
 
 def import_again(session: Session, batch_id: str) -> Summary:
-    """Load a batch's records that were taken back or are gone from the target. Raises `NotPossible`,
-    `TargetUnusable`.
-    """
+    """Load a batch's records that were taken back or are gone. Raises `NotPossible`, `TargetUnusable`."""
     found = _received(session, batch_id)
     plan_again(session, batch_id)
     return import_all(session, summary_of(session), [found])

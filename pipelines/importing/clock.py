@@ -76,9 +76,7 @@ def _gone(ledger: Ledger, say: Callable[[str], object]) -> set[Holder]:
 
 
 def _holders(ledger: Ledger, gone: Collection[Holder] = ()) -> set[Holder]:
-    """Return the holders of targets and of parts, without dead ones and those of `gone`. A heartbeat makes another
-    holder.
-    """
+    """Return holders of targets and of parts, without dead ones and `gone`. A heartbeat makes another holder."""
     found = set[Holder]()
     for table in (t.lease, t.part):
         rows = ledger.read(select(*(table.c[name] for name in Holder._fields)).where(table.c.owner != ""))

@@ -18,9 +18,7 @@ from pipelines.session.session import Session
 
 
 def close_import(session: Session, summary: Summary) -> None:
-    """Finish an import: settle resubmitted rejects, complete the summary, publish, purge by age, and write the
-    figures.
-    """
+    """Finish an import: settle rejects, complete the summary, publish, purge by age, and write the figures."""
     settle_resubmitted(session.ledger, session.target)
     told = {result.batch_id for result in summary.results}
     left = ((name, n) for (target, name), n in open_by_batch(session.ledger).items() if target == session.target)
@@ -64,9 +62,7 @@ def summary_of(session: Session) -> Summary:
 
 
 def publish_into(session: Session, summary: Summary, is_asked_for: bool = False, study: Study | None = None) -> None:
-    """Publish the tables, and note the result in the summary. is_asked_for: see `sweep_target`; study: see
-    `publish_only`.
-    """
+    """Publish the tables, and note it in the summary. is_asked_for: see `sweep_target`; study: see `publish_only`."""
     try:
         published = publish_reports(session, is_asked_for, study)
         summary.published, summary.tables, summary.remarks = published.path, published.rows, published.remarks

@@ -27,9 +27,7 @@ LOOKED_AT = 20
 """The number of a feed's last files that are its history."""
 ENOUGH = 5
 LEAST_SPREAD = Decimal("0.05")
-"""The smallest spread, as a share of the median: without it, one more row would be unusual after files that are all
-alike.
-"""
+"""The smallest spread, as a share of the median. Without it, one more row than in equal files would be unusual."""
 
 
 @dataclass

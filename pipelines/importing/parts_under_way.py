@@ -1,6 +1,4 @@
-"""The parts of loads by several processes, for `status`: done, under way or waiting, with the processes that hold
-them.
-"""
+"""The parts of loads by several processes, for `status`: done, under way or waiting, with their processes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

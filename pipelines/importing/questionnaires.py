@@ -23,9 +23,7 @@ KIND = "Questionnaire"
 
 @dataclass
 class Checked:
-    """The service's verdict on questionnaires. text: all of them as NDJSON. warnings: about those accepted but
-    ambiguous.
-    """
+    """The service's verdict on questionnaires. text: all as NDJSON. warnings: about those accepted but ambiguous."""
 
     text: str
     number: int

@@ -208,9 +208,7 @@ class Putting:
         return [found[place] for place in range(len(lines))]
 
     def _unless_misled(self, put: Callable[[Line], Outcome], line: Line) -> Outcome:
-        """Put a resource, unless its references mean another resource at the target than in the files, or the load has
-        ended.
-        """
+        """Put a resource, unless its references mean another one at the target, or the load has ended."""
         named = REFERENCE.findall(_json(line.body)) if self._others else []
         misled = next((each for each in named if each in self._others), None)
         outcome = self._end or (self._others[misled].format(misled) if misled else put(line))
@@ -277,9 +275,7 @@ class Putting:
         return outcome
 
     def _unless_there(self, kind: str, known: dict[str, list[str]], condition: str, body: Body) -> str | Reply:
-        """Create a resource unless its name is known at the target. After an unclear answer, search for the name
-        again.
-        """
+        """Create a resource unless its name is known there. After an unclear answer, search for the name again."""
         if condition in known and not known[condition]:
             known |= self._there.ids(kind, [body])
         if ids := known.get(condition):
@@ -307,9 +303,7 @@ def _json(body: Body | None) -> str:
 
 
 def _why_refused(error: Exception) -> tuple[str, str | None] | None:
-    """Return why the target does not take a resource, with the expression; None if the error concerns more than this
-    one.
-    """
+    """Return why the target does not take a resource, with the expression; None if more than this one is concerned."""
     if isinstance(error, Refused):
         said = error.reply.outcome or {}
         return said.get("diagnostics") or said.get("text") or str(error), said.get("expression")

@@ -1,6 +1,4 @@
-"""The content of `chartferry status`: batches, their counts and parts under way; for one batch its runs, rejects and
-doubts.
-"""
+"""The content of `chartferry status`: batches, counts, parts under way; for one batch its runs, rejects, doubts."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -77,8 +77,8 @@ def close_rejects(
     there: Mapping[str, str] = MappingProxyType({}),
     but: Collection[str] = (),
 ) -> None:
-    """Close the rejects that a batch has answered. Facts of earlier versions call this with arguments no longer
-    used.
+    """Close the rejects that a batch has answered. Earlier versions' facts have further arguments, which are
+    ignored.
     """
     del keys, ids, there, but
     close_answered(ledger, (target, source, resource_type), batch_id)
@@ -129,9 +129,7 @@ def open_unanswered(ledger: LedgerAccess, of: t.Of, keys: Collection[str]) -> No
 
 
 def restate(ledger: LedgerAccess, target: str, ids: Collection[str], states: Sequence[str] = CHANGING) -> None:
-    """Write the present state of these rejects, if their recorded state is one of `states`. Call within a
-    transaction.
-    """
+    """Write the present state of those of these rejects that are recorded in one of `states`. Call in a transaction."""
     if changed := changes(ledger, target, ids, states):
         write_states(ledger, changed)
 
@@ -139,9 +137,7 @@ def restate(ledger: LedgerAccess, target: str, ids: Collection[str], states: Seq
 def changes(
     ledger: LedgerAccess, target: str, ids: Collection[str], states: Sequence[str] = CHANGING
 ) -> list[tuple[str, str | None, str, str]]:
-    """Return the rejects whose state has changed, as arguments of `write_states`. states: consider only rejects in
-    these.
-    """
+    """Return rejects whose state has changed, as arguments of `write_states`. states: look only at rejects in these."""
     columns = [_reject[name] for name in ABOUT.split()]
     wanted = select(*columns).where(_reject.target == target, _reject.state.in_(states))
     rejects = ledger.read_of(wanted, _reject.reject_id, sorted(ids))
@@ -169,9 +165,7 @@ def changes(
 
 @verb
 def write_states(ledger: LedgerAccess, states: Sequence[tuple[str, str | None, str, str]]) -> None:
-    """Write states of rejects. Each row has the state, the batch that closed the reject, the target and the reject's
-    id.
-    """
+    """Write states of rejects. Each row has state, closing batch, target and the reject's id."""
     ledger.write(RESTATE, states)
 
 
@@ -184,9 +178,7 @@ def _closed_by_key(reject: Row[Any], records: Sequence[Row[Any] | None], came: M
 
 
 def _is_same(reject: Row[Any], record: Row[Any]) -> bool:
-    """True if a record has the reject's key and content, and came to the target after the reject was first set
-    aside.
-    """
+    """True if a record has the reject's key and content, and came to the target after the reject was set aside."""
     same = (record.key, record.content_hash) == (reject.source_key, reject.content_hash)
     return same and record.state in LANDED and (record.finished_at or "") > reject.first_seen_at
 
@@ -200,9 +192,7 @@ def _is_by_key(reject: Row[Any], record: Row[Any], came: Mapping[str, str]) -> b
 
 
 def _keys(reject: Row[Any], rows: PutIn | None) -> list[str]:
-    """Return the keys that may answer a reject now: those of rows put in for it that are not done, else the reject's
-    own.
-    """
+    """Return the keys that may answer a reject now: those of its rows that are not done, else the reject's own."""
     keys = rows.keys_left() if rows else set[str]()
     return sorted(keys or {reject.source_key or ""})
 
@@ -213,9 +203,7 @@ def _of(reject: Row[Any], keys: Mapping[str, list[str]], records: ByKey) -> Iter
 
 
 def _read_since(ledger: LedgerAccess, target: str, rejects: Iterable[Row[Any]]) -> Iterator[Row[Any]]:
-    """Yield the rejects whose batch had a run since they were set aside. It avoids a slow look-up of lines in large
-    files.
-    """
+    """Yield the rejects whose batch had a run since they were set aside, to avoid a slow look-up of lines."""
     run = t.run.c
     query = select(run.batch_id, func.max(run.started_at)).where(run.target == target).group_by(run.batch_id)
     begun = dict(map(tuple, ledger.read_of(query, run.batch_id, {each.batch_id for each in rejects})))
@@ -235,9 +223,7 @@ def _records_of(ledger: LedgerAccess, target: str, rejects: Iterable[Row[Any]], 
 
 
 def _touched_by(of: t.Of, batch_id: str) -> Any:
-    """Return the query for open rejects that the batch's records may answer, or any record with the reject's
-    content.
-    """
+    """Return the query for open rejects that the batch's records, or records with the reject's content, may answer."""
     record, target = t.records.c, of[0]
     stream = select(t.stream.c.stream_id).where(t.of_stream(t.stream.c, of)).scalar_subquery()
     again = exists().where(_again.target == target, _again.reject_id == _reject.reject_id)

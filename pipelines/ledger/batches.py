@@ -29,9 +29,7 @@ RUNS = (
     .where(t.run.c.target == bindparam("target"), t.run.c.batch_id == bindparam("batch_id"))
     .order_by(t.run.c.run)
 )
-"""Queries that are built once: commands ask them again and again, and building one takes longer than reading a few
-rows.
-"""
+"""Queries that are built once: commands ask them often, and building one takes longer than reading a few rows."""
 ON_LINE = ("stream_id", "key", "batch_no", "line")
 
 
@@ -51,9 +49,7 @@ class BatchLedger(LedgerAccess):
 
     @verb
     def note_alias(self, target_id: str, known_as: str) -> None:
-        """Note the id of a target that the ledger has known by its address only. If two machines do so at once, one
-        succeeds.
-        """
+        """Note the id of a target that the ledger knew only by its address. Of two machines at once, one succeeds."""
         insert_new(self, t.alias, [{"target_id": target_id, "known_as": known_as}])
 
     @verb
@@ -331,9 +327,7 @@ def _held(counts: Mapping[str, int | None]) -> dict[str, int]:
 
 
 def _decision_id(number: int, subject: str) -> str:
-    """Return a name for the n-th decision, made only of known facts, so that a replay of the journal gives the same
-    name.
-    """
+    """Return a name for the n-th decision, made only of known facts: a replay of the journal gives an equal name."""
     return hashlib.sha256(f"{number}|{subject}".encode()).hexdigest()[:32]
 
 

@@ -17,9 +17,7 @@ MOST_OFF = timedelta(seconds=1)
 that this machine slept.
 """
 MOST_BEHIND = timedelta(days=1)
-"""The clock is followed if it is behind the ledger by at most this. If it is further behind, it is wrong, or was wrong
-before.
-"""
+"""The clock is followed if it is behind the ledger by at most this. If it is further behind, it is or was wrong."""
 LAST_FACT = "the ledger has facts of"
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 
@@ -98,9 +96,7 @@ class Moments:
             self._own.not_before(datetime.fromisoformat(last))
 
     def shown(self) -> datetime:
-        """Return the clock's present, by which people expect files. The ledger's own time may be ahead of it for a
-        while.
-        """
+        """Return the clock's present, by which people expect files. The ledger's time may be ahead of it."""
         return self._own.shown() if self._own else self._clock()
 
     def check(self, last: str) -> None:

@@ -87,9 +87,7 @@ STANDBY = "the ledger's server is a standby, which takes no writes: start the sa
 HISTORY = """SELECT CASE WHEN NOT pg_is_in_recovery() THEN
                     system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) END
              FROM pg_control_system()"""
-"""Selects the name of a server's files and their timeline. A promoted standby begins a new timeline; a standby gives
-NULL.
-"""
+"""Selects the name of a server's files and timeline; NULL at a standby. A promoted standby begins a new timeline."""
 DURABLE = """SELECT set_config('synchronous_commit', 'on', false)
              WHERE current_setting('synchronous_commit') IN ('off', 'local')"""
 LOST_CLIENT = """SELECT set_config('tcp_keepalives_idle', '15', false),

@@ -156,9 +156,7 @@ def earlier_versions(
     keys: Iterable[str] | None = None,
     fate: str = "standing",
 ) -> list[Former]:
-    """Return earlier versions whose resource has a fate, by default those to be taken back; of these keys, or of
-    all.
-    """
+    """Return earlier versions whose resource has a fate, by default those to be taken back; of these keys or of all."""
     former = t.former.c
     of = t.of_stream(former, (target, source, resource_type))
     query = select(*(former[name] for name in Former._fields)).where(of, former.fate == fate)

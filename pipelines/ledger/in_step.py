@@ -55,9 +55,7 @@ LAST_IN_TABLES = "SELECT max(at) FROM ({}) AS moments".format(
         f"SELECT max({each}) AS at FROM {table}" for table, columns in MOMENTS.items() for each in columns
     )
 )
-"""Selects the last moment in the tables. Used if no journal has it: an earlier version did not note it, or the journal
-is gone.
-"""
+"""Selects the last moment in the tables, for when the journal is gone or an earlier version did not note it."""
 JOURNAL = (t.journal.name, t.journal.c.number.name)
 LINE = t.journal.c.number, t.journal.c.at
 LAST = select(*LINE).order_by(t.journal.c.number.desc()).limit(1)
@@ -164,9 +162,7 @@ class BesideFile:
         return self.journal.begin(known, ledger.now(), list(image_of(connection)))
 
     def _replay_or_begin(self, connection: Connection, ledger: Replayed, known: Position | None) -> Position:
-        """Apply missing lines. If closed segments are lost and a person allows it, begin a journal from the tables
-        instead.
-        """
+        """Apply missing lines. If segments are lost and a person allows it, begin a journal from the tables instead."""
         try:
             return self._replay(connection, ledger, known)
         except SegmentMissing:
@@ -242,9 +238,7 @@ class InDatabase:
         return hashlib.sha256(f"{first.at} {first.facts}".encode()).hexdigest()[:32] if first else None
 
     def catch_up(self, connection: Connection, ledger: Replayed) -> Known:
-        """Make tables without a journal again from the copies; if there are no copies, begin a journal with the
-        tables.
-        """
+        """Make tables without a journal again from the copies; without copies, begin a journal with the tables."""
         last = _last_line(connection)
         ledger.told.check(connection, last)
         if last is None:
@@ -281,9 +275,7 @@ class InDatabase:
         return applied
 
     def mend(self, connection: Connection, ledger: Replayed) -> None:
-        """Mend once what an earlier version left wrong in the tables. The mend is the line after those of the
-        copies.
-        """
+        """Mend once what an earlier version left wrong in the tables. The mend is the line after the copies' lines."""
         _lock(connection, "EXCLUSIVE")
         if connection.execute(select(t.schema_version).where(t.IS_EARLIER)).first():
             self.keep(connection, None, _mend(ledger), MENDS)
@@ -315,8 +307,8 @@ class InDatabase:
 
 
 def _lines_of(copies: Iterable[Path], beyond: int) -> Iterator[tuple[int, Line]]:
-    """Yield the lines of copies beyond a number. Copies that two machines made at once share lines; each is yielded
-    once.
+    """Yield the lines of copies beyond a number, each once, although copies made at once by two machines share
+    lines.
     """
     last = beyond
     for path in copies:

@@ -29,9 +29,7 @@ Facts = list[list[Any]]
 
 
 class Position(NamedTuple):
-    """A database's position in the journal: journal id, segment, number of the last applied line, and the byte after
-    it.
-    """
+    """A database's position in the journal: journal id, segment, number of the last applied line, the byte after it."""
 
     journal: str
     segment: int
@@ -189,9 +187,7 @@ class Journal:
     # -- writing
 
     def begin(self, known: Position | None, at: str, snapshot: Sequence[Facts]) -> Position:
-        """Make the first segment, with a snapshot if one is given. known: the position in a lost journal, if one was
-        lost.
-        """
+        """Make the first segment, with a snapshot if one is given. known: the position in a lost journal, if any."""
         start = known or Position(uuid.uuid4().hex, 0, 0, 0)
         segment = max([start.segment, *self._closed_segments()]) + 1
         has_all = bool(snapshot) or segment > 1

@@ -90,9 +90,7 @@ class Batches:
         """Keep batches that only this home has, and remove rows from this home that were purged elsewhere."""
 
     def keep_journal(self, copy: Callable[[Iterable[str], Path], None]) -> None:
-        """Keep copies of the ledger's journal. copy: gets the names of the copies, and writes later lines to a
-        folder.
-        """
+        """Keep copies of the ledger's journal. copy: gets the copies' names, and writes later lines to a folder."""
 
     @contextmanager
     def journal_beyond(self, number: int) -> Iterator[list[Path]]:

@@ -59,9 +59,7 @@ def is_moment(said: object) -> bool:
 
 
 def this_machine() -> str:
-    """Return an id of this boot and its process numbers, by which dead holders are recognized; empty if there is
-    none.
-    """
+    """Return an id of this boot and its process numbers, which shows that a holder is dead; empty if there is none."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
@@ -224,9 +222,7 @@ class Lease(Held):
             connection.execute(t.lease.delete().where(self._mine()))
 
     def _take(self, silent: Collection[Holder]) -> list[Holder]:
-        """Return no holder if the lease is ours now, else the holders at work. silent: holders without a heartbeat for
-        60 s.
-        """
+        """Return no holder if the lease is ours now, else those at work. silent: holders without heartbeat for 60 s."""
         try:
             with self._ledger.transaction() as connection:
                 holders = self._replace_holders(connection, silent)
@@ -237,9 +233,7 @@ class Lease(Held):
             return [Holder("", "another loader", "", 0, "", "")]
 
     def _replace_holders(self, connection: Connection, silent: Collection[Holder]) -> list[Holder]:
-        """Replace holders that are gone; return those at work, which prevent it. Parts are removed with the old
-        lease.
-        """
+        """Replace holders that are gone; return those at work, which prevent it. Parts go with the old lease."""
         before = self._holders(connection, t.lease)
         found = [*before, *self._holders(connection, t.part)]
         in_file = self._engine.dialect.name == "sqlite"

@@ -187,9 +187,7 @@ class Ledger(BatchLedger):
         lines: Collection[int],
         keys: Collection[str],
     ) -> None:
-        """Note known records that came again unchanged, with the values that the ledger has. Otherwise like
-        `note_repeats`.
-        """
+        """Note known records that came again unchanged, with the ledger's values. Otherwise like `note_repeats`."""
         now, stream, batch = self.now(), self.stream(target, source, resource_type), self.batch_number(target, batch_id)
         rows = [(batch, line, now, stream, key, batch, line) for line, key in zip(lines, keys, strict=True)]
         self.write(NOTE_UNCHANGED, rows)
@@ -239,7 +237,7 @@ class Ledger(BatchLedger):
     def reject(
         self, target: str, source: str, resource_type: str, batch_id: str, rejects: Collection[Reject]
     ) -> list[str]:
-        """Set records aside; return their reject ids in order. A known reject counts one more attempt and gets new
+        """Set records aside; return their reject ids in order. A known reject counts an attempt and gets new
         reasons.
         """
         keep_others_out(self)

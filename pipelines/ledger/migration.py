@@ -98,9 +98,7 @@ def _move_rows(connection: Connection) -> None:
 
 
 def _move(connection: Connection, old: str, new: Table, more: dict[str, str], joins: str, order: str) -> None:
-    """Insert the rows of `old_...`: the columns that both tables have, and `more` with the expressions for further
-    ones.
-    """
+    """Insert the rows of `old_...`: columns that both tables have, and `more` with expressions for further ones."""
     both = {name: f"old.{name}" for name in _columns(connection, f"old_{old}") if name in new.c}
     values = more | both
     names, selected = ", ".join(values), ", ".join(values.values())

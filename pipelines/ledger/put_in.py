@@ -101,9 +101,7 @@ def has_landed(here: Iterable[Row[Any]], since: str) -> bool:
 
 
 def is_to_come(here: Collection[Row[Any]], since: str) -> bool:
-    """True if the outcome of a row, tried since a moment, is open. An empty moment: only the records on the line
-    decide.
-    """
+    """True if the outcome of a row, tried since a moment, is open. If that is empty, the line's records decide."""
     is_decided = not since or any((each.finished_at or "") > since for each in here)
     return not is_decided or any(each.state in UNDECIDED for each in here)
 

@@ -39,9 +39,7 @@ def reasons_now(
 
 
 def still_wrong(ledger: LedgerAccess, target: str, places: Sequence[RejectPlace]) -> list[RejectPlace]:
-    """Leave out places whose records are at the target, if their reject has other places: its reasons are about
-    those.
-    """
+    """Leave out places whose records are at the target, if their reject has other places, which its reasons concern."""
     number = Counter(each.reject_id for each in places)
     several = [each for each in places if number[each.reject_id] > 1]
     there = lines_at(ledger, target, several)

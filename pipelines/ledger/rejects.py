@@ -64,9 +64,7 @@ class RejectPlace(NamedTuple):
 def named_rejects(
     ledger: LedgerAccess, target: str, source: str, resource_type: str, batch_id: str, rejects: Sequence[Reject]
 ) -> dict[str, Reject]:
-    """Return the rejects by id: the ids of open rejects that they answer, else their own. Reasons under one id
-    add up.
-    """
+    """Return the rejects by id: ids of open rejects that they answer, else their own. Reasons under one id add up."""
     answers = {reject.line: reject.answers for reject in rejects if reject.answers}
     of = (target, source, resource_type)
     valid = _answerable(ledger, of, batch_id, answers)
@@ -233,9 +231,7 @@ def reasons_of(ledger: LedgerAccess, ids: Iterable[str]) -> dict[str, list[Reaso
 
 
 def exported_ids(ledger: LedgerAccess, target: str, reasons: Mapping[str, Sequence[Reason]]) -> dict[str, str]:
-    """Return the ids of rejects for their export, by id. They contain the moment up to which the reader knows the
-    record.
-    """
+    """Return the ids of rejects for export, by id. They contain the moment up to which a reader knows the record."""
     query = select(_reject.reject_id, _reject.last_seen_at).where(_reject.target == target)
     seen = ledger.read_of(query, _reject.reject_id, sorted(reasons))
     return {name: marked(name, [reason.rule_id for reason in reasons[name]], at) for name, at in seen}

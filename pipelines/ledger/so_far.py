@@ -45,9 +45,7 @@ def are_of_lines(counts: Mapping[str, Any], lines: Mapping[str, Any]) -> bool:
 
 
 def counts_so_far(ledger: Ledger, batch: Mapping[str, Any]) -> dict[str, int]:
-    """Return the counts of a batch that has not ended. It uses the line counts of its newest run until the batch has
-    its own.
-    """
+    """Return the counts of an unfinished batch, with the line counts of its newest run until it has its own."""
     target, batch_id = batch["target"], batch["batch_id"]
     lines: Mapping[str, Any] = batch
     if not batch["records"]:

@@ -264,9 +264,7 @@ class _Folder:
             shutil.rmtree(self._path / "rejects", ignore_errors=True)  # exported from rows that are gone
 
     def fill(self, files: Collection[str]) -> None:
-        """Bring the files that match these patterns to their present versions, and remove those that the batch no
-        longer has.
-        """
+        """Bring the files that match these patterns to their present versions, and remove those no longer listed."""
         self.drop()
         history = self._log.history
         wanted = {path: version for path, version in history.now.items() if is_of(path, files)}

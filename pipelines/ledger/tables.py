@@ -61,9 +61,7 @@ journal = Table(
     text_column("at", nullable=False),
     text_column("facts", nullable=False),
 )
-"""The journal of a ledger on a server, a row for each transaction. The journal of a ledger in a file is a file beside
-it.
-"""
+"""The journal of a ledger on a server, a row for each transaction. In a ledger in a file, it is another file."""
 
 target = Table(
     "target",
@@ -191,9 +189,7 @@ Index(
 
 
 def of_batch(lines: Table, target: str, batch_id: str) -> ColumnElement[bool]:
-    """True for the records or versions of a batch. Use it: with the names of `record`, SQLite would read all
-    batches.
-    """
+    """True for the records or versions of a batch. With the names of `record`, SQLite would read all batches."""
     number = select(batch.c.batch_no).where(batch.c.target == target, batch.c.batch_id == batch_id)
     return lines.c.batch_no == number.scalar_subquery()
 

@@ -26,9 +26,7 @@ class Told(NamedTuple):
 
 
 class LastTold:
-    """The last line that a process has committed, and the run's folder with a note of it. Safe to use from several
-    threads.
-    """
+    """The last line that a process has committed, and the run's folder with a note of it. Safe in several threads."""
 
     def __init__(self) -> None:
         self._line: Told | None = None

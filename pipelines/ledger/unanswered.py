@@ -30,9 +30,7 @@ from pipelines.ledger.states import NOT_LOADED, in_sql
 OUTCOMES_A_QUERY = 20_000
 """The number of outcomes, or of rejects, held in memory at once."""
 MOST_CHANGED = 500_000
-"""The number of changed records held in memory at once, in 85 MB. For further ones, outcomes of later files are read
-again.
-"""
+"""The number of changed records held in memory at once, in 85 MB. For more, later files' outcomes are read again."""
 STREAM = "(SELECT stream_id FROM stream WHERE target = ? AND source = ? AND resource_type = ?)"
 IS_LATER = "(batch.received_at >= ? OR batch.batch_id = ?)"
 """True for later files, and for the file itself, since an earlier run may have sent rows of it."""

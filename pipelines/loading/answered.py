@@ -82,9 +82,7 @@ def compared(kind: str, sent: str, body: dict[str, Any], resource_id: str, statu
 
 
 def of_its_row(outcome: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:
-    """Return the outcome of a bundle of one row as that of the row's own create, whose expression names no bundle
-    entry.
-    """
+    """Return the outcome of a bundle of one row as that of a single create, whose expression names no bundle entry."""
     place = PLACE.match((outcome or {}).get("expression") or "")
     if outcome is None or place is None:
         return outcome
@@ -93,9 +91,7 @@ def of_its_row(outcome: dict[str, Any] | None, kind: str) -> dict[str, Any] | No
 
 
 def read_back(client: FhirClient, kind: str, ids: Sequence[str], read_all: Callable[..., Any] = map) -> Bodies:
-    """Return resources by id. The value is None for a missing resource; a resource that could not be read has no
-    entry.
-    """
+    """Return resources by id: None for a missing resource, no entry for one that could not be read."""
     bodies: Bodies = {}
     parts = [ids[at : at + PAGE] for at in range(0, len(ids), PAGE)]
     for found in read_all(lambda some: _read_some(client, kind, some), parts):

@@ -27,9 +27,7 @@ from pipelines.loading.row import Row
 from pipelines.loading.sending import Send, Sent
 
 SEARCHES_AHEAD = 4
-"""Searches under way or done ahead of the rows given out: enough that no row waits for one. More would let answers
-grow old.
-"""
+"""Searches ahead of the rows given out: enough that no row waits for one. More would let answers grow old."""
 UNFOUND = "{}: rows that another home has sent are sent once more"
 
 Ask = Callable[[Sequence[Row]], list[Row]]

@@ -39,9 +39,7 @@ class Carrier:
         self._looks = Looks(book.load.client, book.load.resource, book.load.ledger.clock)
 
     def send(self) -> None:
-        """Send rows in doubt from before, then the other rows, then rows that can be sent once new doubts are
-        settled.
-        """
+        """Send rows in doubt from before, then the other rows, then rows that new doubts held up."""
         book, promised, rows = self._book, self._book.load.step, self._intake.rows_to_send()
         with seldom():
             if promised.conditional and not promised.repeats and not book.notes:

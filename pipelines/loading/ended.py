@@ -51,9 +51,7 @@ class Ended:
         return {row.key: reason_of(fate) for row, fate in found if fate in SENTENCES}
 
     def by_hand(self, rows: Iterable[Row]) -> set[str]:
-        """Return the keys of rows that a person put in for open rejects. A row that is tried again answers its own
-        reject.
-        """
+        """Return the keys of rows that a person put in for open rejects. A row tried again answers its own reject."""
         claims = [Claim(row.key, names) for row in rows if (names := self._answers.of_line(row.line))]
         found = self._fates(claims) if claims else ()
         return {str(each.key) for each, fate in zip(claims, found, strict=True) if fate == Fate("open", True)}

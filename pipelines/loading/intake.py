@@ -194,9 +194,7 @@ class Intake:
         return {row.key for row in settled.resend}
 
     def settle_doubts(self, files: Sequence[Path] = (), apart_from: Path | None = None) -> Settled:
-        """Look up this batch's rows in doubt, and adopt those found. Rows that surely are not there may be sent
-        again.
-        """
+        """Look up this batch's rows in doubt, and adopt those found. Rows surely not there may be sent again."""
         target, source, resource = self._load.of
         settled = settle_doubts(
             self._load.ledger,
@@ -212,9 +210,7 @@ class Intake:
         return settled
 
     def settle_doubts_again(self) -> bool:
-        """Look up doubts after rows were sent; return True if stopped lanes can continue, in a second look at their
-        rows.
-        """
+        """Look up doubts after rows were sent; return True if stopped lanes can continue, by a second look."""
         settled, book = self.settle_doubts(), self._book
         for row, state, _ in settled.adopted:
             book.adopted(row, state)

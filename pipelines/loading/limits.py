@@ -43,9 +43,7 @@ class Sizes:
         self._in_time, self._late = min(self._in_time, size // SMALLER), min(self._late, size)
 
     def begin_small(self, size: int) -> None:
-        """Begin with a small part of a bundle if its rows have had no answer before, unless larger bundles were
-        taken.
-        """
+        """Begin with a small part of a bundle whose rows had no answer before, unless larger bundles were taken."""
         if not self._taken:
             self._in_time = min(self._in_time, size // CAREFUL)
 
@@ -54,9 +52,7 @@ class Sizes:
         self._taken = self._taken if self._taken < self._too_large else 0
 
     def parts(self, places: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
-        """Yield the places in bundles of the size that the target should take. If none was too large, all are in one
-        bundle.
-        """
+        """Yield the places in bundles of the size that the target should take; in one bundle if none was too large."""
         part, room = list[int](), 0.0
         for at in places:
             if part and sizes[at] > room:

@@ -16,9 +16,7 @@ CHARACTERS_A_UNIT = 8_000_000
 CHARACTERS_AHEAD = 8 * CHARACTERS_A_UNIT
 """The number of characters that waiting bodies may have, apart from the last row's."""
 ROWS_AHEAD = 2_000
-"""The number of rows that may wait, or more to fill all lines: rows of other lanes may come after those of a long
-lane.
-"""
+"""The number of rows that may wait, or more to fill all lines: other lanes' rows may come after a long lane's."""
 AHEAD_ON_A_LINE = 4
 """Rows that should wait on a line, even if rows are sent one by one, so that their patients are looked up meanwhile."""
 

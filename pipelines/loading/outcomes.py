@@ -58,9 +58,7 @@ class Outcomes:
         return Reject(row.line, row.lines, row.key, stage, *about, reasons, answers, row.content_hash)
 
     def still_asked(self, results: Results) -> list[tuple[Row, Result]]:
-        """Return the results that are certain and that the ledger lacks, of rows whose intents are their records'
-        last.
-        """
+        """Return the certain results that the ledger lacks, of rows whose intents are their records' last."""
         known = self._load.ledger.known(*self._load.of, [row.key for row, _ in results])
         return [(row, result) for row, result in results if _tells(row, result, known[row.key])]
 
@@ -77,9 +75,7 @@ def refused_for(reason: Reason) -> Result:
 
 
 def _tells(row: Row, result: Result, record: KnownRecord) -> bool:
-    """True if a result is certain and the ledger lacks it. The loader that took over handles changes that were
-    refused.
-    """
+    """True if a result is certain and the ledger lacks it. Refused changes are left to the loader that took over."""
     same = (record.generation, record.content_hash) == (row.generation, row.content_hash)
     fact = result.state not in UNDECIDED and not (row.replaces and result.state == "refused")
     return same and fact and record.state in UNDECIDED

@@ -46,9 +46,7 @@ def value_of(record: Named) -> str:
 
 
 class Made(NamedTuple):
-    """A resource as the ledger knows it: its id, the value of its identifier, and the patients that it may belong
-    to.
-    """
+    """A resource as the ledger knows it: its id, its identifier's value, and the patients that it may belong to."""
 
     resource_id: str
     value: str
@@ -91,9 +89,7 @@ class Owner(NamedTuple):
 
 
 def places(client: FhirClient, identity: Identity, values: Sequence[str]) -> dict[str, list[str]]:
-    """Return the ids at the target by identifier, each once, however often it is shown. Raises as `FhirClient.get`
-    does.
-    """
+    """Return the ids at the target by identifier, each once, however often shown. Raises as `FhirClient.get` does."""
     found: dict[str, dict[str, None]] = {value: {} for value in values}
     for some in (values[at : at + VALUES_A_SEARCH] for at in range(0, len(values), VALUES_A_SEARCH)):
         for body in whole(client.named(identity.resource_type, identity.system, some), identity.resource_type):

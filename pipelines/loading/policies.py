@@ -84,9 +84,7 @@ def _take_back(book: Book, old: Mapping[Former, Made]) -> dict[Former, Mapping[s
 
 
 def _there(book: Book, versions: Sequence[Former], old: Mapping[Former, Made]) -> dict[Former, list[str]]:
-    """Return the ids at the target by the identifiers of earlier versions; an empty dict if the target does not
-    answer.
-    """
+    """Return the ids at the target by earlier versions' identifiers; an empty dict if the target does not answer."""
     if not book.load.owner.shown:
         return {version: [] for version in versions}
     try:

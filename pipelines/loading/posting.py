@@ -18,9 +18,7 @@ from pipelines.loading.why import Why
 
 
 def sender(book: Book, why: Why, read_all: Callable[..., Any] = map) -> Send:
-    """Return the function that sends units at a book's step: bundles, or single rows. read_all: runs reads side by
-    side.
-    """
+    """Return the sender of units at a book's step: bundles, or single rows. read_all: runs reads side by side."""
     load, step = book.load, book.step
     if step.bundle:
         return BundleSender(load.client, load.identity, step, why.whole, read_all).send

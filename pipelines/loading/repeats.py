@@ -38,9 +38,7 @@ class Repeats:
         ledger.note_repeats(*self._load.of, batch.batch_id, repeats, at)
 
     def note_unchanged(self, lines: Sequence[int], keys: Sequence[str]) -> None:
-        """Note rows whose records have the same content. Do not call it for a batch that was read by another feed
-        before.
-        """
+        """Note rows whose records have the same content. Not for a batch that was read by another feed before."""
         if keys:
             self._load.ledger.note_unchanged(*self._load.of, self._load.batch.batch_id, lines, keys)
 

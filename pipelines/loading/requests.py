@@ -56,9 +56,7 @@ class Requests:
             queue.waiting.extend(asked)
 
     def fail(self, error: BaseException) -> None:
-        """End the sending; the first error is its reason. It takes no lock, since Ctrl-C may come in the middle
-        of it.
-        """
+        """End the sending; the first error is its reason. It takes no lock, since Ctrl-C may come within it."""
         self.failed = self.failed or error
 
     def take(self, wait: bool) -> list[Came]:

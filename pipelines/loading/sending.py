@@ -90,9 +90,7 @@ class BundleSender:
         return self.step.bundle or "batch"
 
     def send(self, rows: Sequence[Row]) -> Sent:
-        """Send the rows, with a limited number of attempts, until each has a result. Does not raise for errors of the
-        target.
-        """
+        """Send the rows, in a limited number of attempts, until each has a result. No error of the target is raised."""
         entries = [self.identity.entry(row) for row in rows]
         sent = _Sending(self, rows, entries).run()
         refused = [at for at, result in sent.results.items() if result.state == "refused" and not sent.unusable]
@@ -266,16 +264,12 @@ class _Sending:
         return are_there(way.client, way.identity, doubtful)
 
     def _existing(self, at: int, reply: Reply, bodies: Bodies) -> Result | None:
-        """Return the result of a 200 answer, compared with the resource as read back; None if that could not be
-        read.
-        """
+        """Return the result of a 200 answer, compared with the resource as read back; None if that is unreadable."""
         return existing(self._way.resource_type, self._entries[at][0], reply, bodies, at in self._unsure)
 
 
 def tell_of_others(entries: Sequence[Entry], replies: Sequence[Reply]) -> bool:
-    """True if the answers themselves show another order: by the resource in one, or by one resource that two have
-    made.
-    """
+    """True if the answers themselves show another order: by a resource in one, or by one resource made by two."""
     made = [reply.resource_id for reply in replies if reply.kind == "created"]
     brought = ((body, reply.body) for (body, _), reply in zip(entries, replies, strict=True) if reply.body)
     return len(set(made)) < len(made) or any(has_names_of_another(orjson.loads(sent), body) for sent, body in brought)

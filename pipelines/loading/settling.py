@@ -58,7 +58,7 @@ class Present:
 
 @dataclass
 class Settled:
-    """adopted: rows that were found. resend: rows that may be sent again without a person. left: the others, with
+    """adopted: rows that were found. resend: rows that may be sent again by themselves. left: the others, with
     reasons.
     """
 
@@ -137,9 +137,7 @@ def as_doubts(
 
 
 def _adopt(ledger: Ledger, of: tuple[str, str, str], found: Sequence[tuple[Row, str]]) -> list[Found]:
-    """Adopt rows whose resources the target has, some in each commit. One query finds which of them replace a
-    version.
-    """
+    """Adopt rows whose resources the target has, some in each commit. One query finds those that replace a version."""
     replaced = {each.key for each in earlier_versions(ledger, *of, [row.key for row, _ in found if row.generation > 1])}
     states = ("superseded" if row.key in replaced else "adopted" for row, _ in found)
     adopted = [Found(row, state, name) for (row, name), state in zip(found, states, strict=True)]

@@ -38,9 +38,7 @@ class Found(NamedTuple):
 
 
 class SharedNotes:
-    """The notes of one load. Safe to use from several threads: a group is in one lane, so no two threads have one
-    group.
-    """
+    """The notes of one load. Safe in several threads: a group is in one lane, so no two threads have one group."""
 
     def __init__(self, batch: Batch, client: FhirClient, ledger: LedgerAccess) -> None:
         self._client, self._ledger = client, ledger
@@ -114,9 +112,7 @@ class SharedNotes:
                 del by_group[next(iter(by_group))]
 
     def sending(self, send: Send, read_all: Callable[..., Any]) -> Send:
-        """Return a sender that works in turns: first one row of each group without a note, then the others into its
-        note.
-        """
+        """Return a sender in turns: first one row of each group without a note, then the others into its note."""
         return _InTurns(self, send, read_all).send
 
 
@@ -156,9 +152,7 @@ class _InTurns:
 def _heads(
     rows: Sequence[Row], groups: Sequence[Group | None], places: Sequence[int], notes: Mapping[Group, str]
 ) -> set[int]:
-    """Return, for each group without a note, the row that makes it: one that may be at the target already, else the
-    first.
-    """
+    """Return, for each group without a note, the row that makes it: one that may be there already, else the first."""
     heads: dict[Group, int] = {}
     for at in sorted(places, key=lambda at: not rows[at].intended):
         group = groups[at]

@@ -1,6 +1,4 @@
-"""The clock of a target compared with the ledger's, as runs noted it when they began: the ledger may have been
-ahead.
-"""
+"""The clock of a target compared with the ledger's, which may have been ahead. Runs note it when they begin."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -61,9 +59,7 @@ class TargetClock:
         return at + by if at and by is not None else at
 
     def ahead_at(self, batch_id: str, said: str | None) -> timedelta | None:
-        """Return how far the target's clock was ahead at a moment (UTC text) of a batch's run; None if it was not
-        noted.
-        """
+        """Return how far the target's clock was ahead at a moment (UTC text) of a batch's run; None if unknown."""
         runs = self._noted.get(batch_id, [])
         before = bisect_right(runs, (str(said), timedelta.max))
         return runs[before - 1][1] if before else None

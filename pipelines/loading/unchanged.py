@@ -21,9 +21,7 @@ Plain = tuple[Any, ...]
 ELSEWHERE = (None,)
 """The line of a content that is from another batch."""
 ROWS_A_COMMIT = 20_000
-"""A set is large because its lines may be from all over the file, so each set changes nearly every page of the
-ledger's index.
-"""
+"""A set is large, since its lines may be from all over the file: each set changes most pages of the ledger's index."""
 
 
 class Left(NamedTuple):

@@ -119,9 +119,7 @@ class UnderWay:
         self._patients.forget(each.patient_id for each in self._sightings)
 
     def _write_last(self) -> None:
-        """Write the last results, and take back units that no thread has taken. The ledger refuses this without the
-        lease.
-        """
+        """Write the last results, and take back units that no thread has taken. This needs the lease."""
         self._write_down([])
         self._book.hold_back(row for unit in self._units.waiting for row in unit)
         self._units.waiting.clear()
@@ -173,9 +171,7 @@ class UnderWay:
         return left_out == MOST_LEFT_OUT
 
     def _write(self, begins: bool) -> None:
-        """Write results with the intents of the next units. Wait with intents until half of the spare units are under
-        way.
-        """
+        """Write results with the intents of the next units, once half of the spare units are under way."""
         with self._requests.changed:
             in_hand = self._units.under_way + len(self._units.waiting)
             most = 1 if self._circuit.trying else self._at_once + self._spare

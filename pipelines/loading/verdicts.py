@@ -19,9 +19,7 @@ from pipelines.loading.row import Row
 from pipelines.session.answers import Answers
 
 SENT = ("send", "anew", "supersede")
-"""Verdicts by which a row is sent: as it is; in place of a record that was taken back; in place of one that is
-there.
-"""
+"""Verdicts by which a row is sent: as it is; in place of a record taken back; in place of one that is there."""
 
 
 class Verdicts:
@@ -63,8 +61,8 @@ class Verdicts:
         return "send" if again or row.key in self.resend else "in_doubt"
 
     def _taken_back(self, row: Row, record: KnownRecord, same: bool) -> str:
-        """Decide on a row of a record that was taken back: a corrected row makes it anew; an equal one only if a
-        person says so.
+        """Decide on a row of a record taken back: a corrected row makes it anew, an equal one only if a person says
+        so.
         """
         if self.own(row, record):
             return "undone"
@@ -127,9 +125,7 @@ class Verdicts:
         return self._ledger.value(query.limit(1)) is not None
 
     def _first_seen(self, batch_id: str, line: int, key: str) -> str | None:
-        """Return when a row of a batch's file had its first outcome, if its record was or is from another line; else
-        None.
-        """
+        """Return when a row of a batch's file had its first outcome, if its record was or is of another line."""
         query = self._appearances(batch_id).where(t.repeat.c.line == line, t.repeat.c.key == key)
         return next((str(at) for (at,) in self._ledger.read(query.limit(1))), None)
 
@@ -160,9 +156,7 @@ class Verdicts:
         return select(t.repeat.c.finished_at).where(*of_file).order_by(t.repeat.c.finished_at)
 
     def _same_file(self, batch_id: str) -> set[str]:
-        """Return all batches of a batch's file. It has several if its feed had another name, or if it also came
-        packed.
-        """
+        """Return all batches of a batch's file: several if its feed had another name, or if it also came packed."""
         if batch_id not in self._batches:
             batch, target = t.batch.c, self._of[0]
             # By the file's own bytes too: for a packed file received by an earlier version, the content's hash is not

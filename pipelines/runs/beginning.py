@@ -89,9 +89,7 @@ def note_batch(session: Session, received: Received, feed: Feed) -> str | None:
 
 
 def _run_folder(session: Session, batch: Path, number: int) -> Path:
-    """Return a new folder `run-<n>`. With another ledger or target, numbers begin anew; an older folder of that name
-    stays.
-    """
+    """Return a new folder `run-<n>`. With another ledger or target, numbers begin anew; older folders stay."""
     names = [f"run-{number}", *(f"run-{number}-{copy}" for copy in range(2, 1000))]
     for name in names:
         try:

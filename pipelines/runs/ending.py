@@ -118,8 +118,8 @@ def _close(session: Session, run: Run, result: Result, parts_left: bool = False,
 
 
 def _lines_of(session: Session, run: Run, result: Result, before: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the counts of a batch's lines: its first run's, or this run's if it read the file otherwise, as by a
-    mended feed.
+    """Return the counts of a batch's lines: its first run's, or this run's if a mended feed reads the file
+    otherwise.
     """
     if not before or run.only is not None or result.state != "finished":
         return before or result.counts
@@ -128,9 +128,7 @@ def _lines_of(session: Session, run: Run, result: Result, before: Mapping[str, A
 
 
 def _end_batch(session: Session, run: Run, result: Result, parts_left: bool) -> None:
-    """Set state and counts of a run's batch from the ledger's present content, which others may have changed
-    meanwhile.
-    """
+    """Set state and counts of a run's batch from the ledger's present content, which others may have changed."""
     ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
     now = ledger.batch(target, batch_id)
     before = now if now and "finished" in (run.before, now["state"]) else None

@@ -51,9 +51,7 @@ def batch_of(session: Session, run: Run, validated: Validated) -> Batch:
 
 
 def bring_others(session: Session, run: Run) -> None:
-    """Bring files of other unfinished batches, which may hold lanes of this one: their accepted rows, and the places
-    of lines.
-    """
+    """Bring accepted rows and places of other unfinished batches, which may hold lanes of this one."""
     if session.ledger.stored:
         batches = [row for row in session.ledger.batches(session.target) if row["resource_type"] == run.feed.resource]
         others = {row["batch_id"] for row in batches if row["state"] == "running"} - {run.received.batch_id}

@@ -21,9 +21,7 @@ from pipelines.runs.workers import Workers
 from pipelines.session.session import Session
 
 ROWS_A_WORKER = 25_000
-"""The number of rows for which a worker is worth its start: starting one costs as much processor time as sending
-these.
-"""
+"""The rows for which a worker is worth its start: starting one costs as much processor time as sending these."""
 
 
 def workers_for(pace: Pace, rows: int) -> int:

@@ -18,9 +18,7 @@ from pipelines.session.session import Session
 
 PLANS = "parts-*.json"
 PARTS_A_WORKER = 4
-"""More parts than workers: a worker that is done early takes another part, and a killed one leaves fewer rows to look
-up.
-"""
+"""More parts than workers: an early worker takes another part, and a killed one leaves fewer rows to look up."""
 
 
 def planned(load: Load, workers: int) -> Plan:
@@ -53,9 +51,7 @@ def share(pace: Pace, workers: int) -> Pace:
 
 
 def announce(session: Session, load: Load, plan: Plan) -> None:
-    """Announce the plan, so that others can join the load. They read it once they see which process holds the
-    target.
-    """
+    """Announce the plan, so that others can join. They read it once they see which process holds the target."""
     folder = load.batch.folder
     path = _path(folder, load.lease.owner)
     write_whole(path, json.dumps({**asdict(plan), "freed": sorted(plan.freed)}).encode())
@@ -70,9 +66,7 @@ def announced(session: Session, batch: Batch, loader: str) -> Plan | None:
 
 
 def is_joined(folder: Path) -> bool:
-    """True if a load of a run was announced before. Then every later one must be announced too, for `is_first` to see
-    it.
-    """
+    """True if a load of a run was announced before. Later ones must be announced too, for `is_first` to see them."""
     return any(matching(folder, PLANS))
 
 

@@ -16,9 +16,7 @@ from pipelines.session.session import Session
 
 @dataclass
 class Resolved:
-    """Rows in doubt that were looked up, by `<batch>:<line>`: the type of an adopted resource, or why the row is
-    left.
-    """
+    """Rows in doubt that were looked up, by `<batch>:<line>`: an adopted resource's type, or why the row is left."""
 
     adopted: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)

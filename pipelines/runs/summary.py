@@ -74,9 +74,7 @@ class Summary:
     undo_left: Mapping[str, int] = field(default_factory=dict)
 
     def take(self, work: Callable[[], Result | None]) -> bool:
-        """Add the result of a run, if there is one. Return False if no further run can follow; `error` then has the
-        reason.
-        """
+        """Add the result of a run, if there is one. Return False if no further run can follow; see `error`."""
         try:
             result = work()
         except LedgerError as error:
@@ -91,9 +89,7 @@ class Summary:
 
     @contextmanager
     def saying_why(self) -> Iterator[None]:
-        """Turn an error of the machine or target inside the block into `error`, so that results of earlier files are
-        shown.
-        """
+        """Turn an error of machine or target in the block into `error`, so that earlier files' results are shown."""
         try:
             yield
         except Exception as error:

@@ -43,9 +43,7 @@ class Workers:
 
     @property
     def can_start(self) -> bool:
-        """True if another worker may be started. The number is limited, since workers may end again and again before a
-        part.
-        """
+        """True if another worker may be started. The number is limited, since workers may end before any part."""
         return self._left > 0
 
     def keep(self, wanted: int) -> None:

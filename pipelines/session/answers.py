@@ -71,9 +71,7 @@ class Answers:
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """Return the answers in a run's folder. Those of an equal repeat in the file go to the record that it
-        repeats.
-        """
+        """Return the answers in a run's folder. An equal repeat's answers go to the record that it repeats."""
         by_line = answers_of(folder)
         if not by_line:
             return cls({}, ())

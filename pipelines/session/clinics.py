@@ -119,9 +119,7 @@ def read_clinics(file: Path, environ: Mapping[str, str], only: str | None = None
 
 
 def read_code_servers(file: Path) -> list[CodeServer]:
-    """Return the code servers of the file's clinics on other hosts. Call it after `read_clinics`, which checks the
-    file.
-    """
+    """Return the code servers of the file's clinics on other hosts. `read_clinics` must have checked the file."""
     said = [clinic for clinic in _said(file) if "code_server" in clinic]
     return [CodeServer(each["name"], each["code_server"], each.get("runs", USUAL_RUNS)) for each in said]
 

@@ -9,15 +9,11 @@ from pipelines.feeds.files.catalog import Catalog, Feed
 from pipelines.ledger.ledger import Ledger
 
 COPAYMENTS, NEW = "import --copayments", "import --new"
-"""Commands that confirm that all payments of a file are copayments; that none of its records is there under another
-key.
-"""
+"""Commands that confirm that all payments of a file are copayments, and that all its records are new."""
 
 
 def is_confirmed(ledger: Ledger, target: str, batch_id: str, command: str, feed: Feed) -> bool:
-    """True if a person has confirmed this batch by the command, or if the feed file allows copayments for all
-    payments.
-    """
+    """True if a person has confirmed this batch by the command, or the feed file says `copayments = "all"`."""
     by_feed = command == COPAYMENTS and feed.file.copayments == "all"
     return by_feed or any(
         (each["command"], each["subject"]) == (command, batch_id) for each in ledger.decisions(target)
@@ -31,9 +27,7 @@ def waits(ledger: Ledger, target: str, batch_id: str, command: str) -> bool:
 
 
 def confirmed_since(ledger: Ledger, catalog: Catalog, target: str) -> set[str]:
-    """Return batches stopped because of copayments whose feed file was changed since and now allows them for all
-    payments.
-    """
+    """Return batches stopped because of copayments, whose feed file was changed since and now allows them."""
     found = set()
     for row in ledger.batches(target):
         feed = catalog.named(row["feed"])

@@ -105,9 +105,7 @@ LOOK_SECONDS = 10.0
 
 
 def target_now(home: Path, environ: Mapping[str, str]) -> str | None:
-    """Return the target's name in the ledger, asking once; None if it does not answer, or if no bundled service
-    runs.
-    """
+    """Return the target's name in the ledger, asking once; None if it does not answer, or no bundled service runs."""
     url = environ.get("FHIR_BASE_URL", "").rstrip("/") or running(home / STORE)
     if url is None:
         return None

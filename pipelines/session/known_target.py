@@ -85,9 +85,7 @@ def _is_not_a_known_one_without_its_id(base_url: str, known: Known) -> None:
 
 
 def _is_not_a_known_one_by_another_address(connection: Connection, ledger: Ledger, others: Collection[str]) -> None:
-    """Raise `TargetUnusable` if this target has resources that were sent to another one: its rows would be sent
-    twice.
-    """
+    """Raise `TargetUnusable` if this target has resources that were sent to another: rows would be sent twice."""
     for other in sorted(others):
         if _has(connection, _made(ledger, other)):
             raise TargetUnusable(

@@ -32,9 +32,7 @@ def publish_reports(session: Session, is_asked_for: bool, study: Study | None) -
 
 
 def copy_out(session: Session, published: Publication) -> None:
-    """Copy a publication to the store, if there is one. Raises `TargetUnusable`; the last good copy then stays
-    there.
-    """
+    """Copy a publication to the store, if there is one. Raises `TargetUnusable`; the last good copy then stays."""
     if session.copies_to is None:
         return
     session.progress.stage("copy", "tables")

@@ -57,8 +57,8 @@ class Snapshot:
         return {name: content_name(each) for name, each in sorted(self.questionnaires.items())}
 
     def find(self, text: str) -> Any | None:
-        """Return a questionnaire by id, else the active one by name, canonical URL or `system|code`. LookupError if
-        several match.
+        """Return one by id, else the active one by name, canonical URL or `system|code`. LookupError if several
+        match.
         """
         if found := self.questionnaires.get(text):
             return found

@@ -37,9 +37,7 @@ def known_spellings(ledger: Ledger, target: str, feed: Feed) -> Mapping[str, str
 
 
 def _forms_today(before: str) -> list[str]:
-    """Return the forms of a key today: as it looks, without its guard against spreadsheets, and with quoted parts
-    decoded.
-    """
+    """Return the forms of a key today: as it looks, without a spreadsheet guard, and with quoted parts decoded."""
     looks = folded(seen(before))
     forms = [form for form in (looks, key(looks)) if isinstance(form, str) and form]
     return [*forms, *(_QUOTED.sub(partial(_plain, write), form) for form in forms[-1:] for write in (bytes.hex, _uuid))]

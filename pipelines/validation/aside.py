@@ -45,9 +45,7 @@ class Aside:
         return batch
 
     def put(self, text: str | None) -> str | None:
-        """Return a short text as it is. Write a long one to the file and return its mark: its place and size in
-        bytes.
-        """
+        """Return a short text as it is. Write a long one to the file and return its mark: place and size in bytes."""
         if text is None or (len(text) <= LONG and not text.startswith(MARK)):
             return text
         data, place = text.encode("utf-8"), self._size

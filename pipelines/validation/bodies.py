@@ -76,9 +76,7 @@ class Bodies:
             self._ends.note(rows, values, built)
 
     def as_sent(self, built: Built, text: str | None) -> str:
-        """Return the text of a body in the target's words, without members that it gets when it is sent. text: if it
-        has one.
-        """
+        """Return a body's text in the target's words, without members added when it is sent. text: if it has one."""
         text, until_sent = text or dump(built.body), f"{{{self._kind.until_sent}"
         if text.startswith(until_sent):  # only at the beginning: a member with that text inside another one stays
             text = "{" + text.removeprefix(until_sent)

@@ -82,7 +82,5 @@ class Sorted:
 
 
 def _told(at: int | None) -> int | None:
-    """Return the time of a record that is set aside, which no rule may have checked; None if the ledger cannot hold
-    it.
-    """
+    """Return the time of a record set aside, which no rule may have checked; None if the ledger cannot hold it."""
     return at if at is not None and at in _TIMES else None  # a range compares None with each number

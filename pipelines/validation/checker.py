@@ -45,9 +45,7 @@ class Checker:
         return self._sorted.checked(dict(self._inspected.warnings))
 
     def _take_sound(self, row: Row) -> bool:
-        """Accept the record of a single row. Return False, and change nothing, if there is anything to report about
-        it.
-        """
+        """Accept the record of a single row. Return False, and change nothing, if there is anything to report."""
         if row.faults or row.differs or not row.record or row.first_line not in (None, row.line):
             return False
         values = self._bodies.values(row)
@@ -60,7 +58,7 @@ class Checker:
         return True
 
     def _take_together(self, rows: list[Row]) -> bool:
-        """Accept the record of several rows by the items of earlier ones. Return False, and change nothing, if that is
+        """Accept the record of several rows by items of earlier ones. Return False, and change nothing, if
         impossible.
         """
         first = rows[0]

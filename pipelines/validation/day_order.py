@@ -1,6 +1,4 @@
-"""Detect dates with day and month in the other order than the feed file says: the first twelve days would be
-misread.
-"""
+"""Detect dates with day and month in the other order than the feed file says: many days would be misread."""
 
 from collections import Counter
 from collections.abc import Iterator

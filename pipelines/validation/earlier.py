@@ -38,9 +38,7 @@ MADE = (*TABLES, "answers.parquet", FOUND)
 
 
 class Basis(NamedTuple):
-    """Everything that decides the findings on a file, except rejects that its records answer. Its time does not
-    matter.
-    """
+    """Everything that decides the findings on a file, except rejects that its records answer, and except its time."""
 
     received: Received
     feed: Feed

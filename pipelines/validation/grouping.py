@@ -58,9 +58,7 @@ APART = """
 
 
 def _dealt(batches: Iterator[pa.RecordBatch], mapped: Path) -> list[Path]:
-    """Distribute the rows over files beside `mapped`, one for each stretch of time; return the files in the order of
-    time.
-    """
+    """Distribute the rows over files beside `mapped`, one for each stretch of time; return them in order of time."""
     bounds, of_stretch = _bounds(mapped), dict[int, Path]()
     with ExitStack() as files:
         writers: dict[int, Any] = {}

@@ -48,9 +48,7 @@ class Inspected:
         return self._inspected(self._snapshot.questionnaire(questionnaire_id))
 
     def find(self, text: str) -> Any | None:
-        """Return a questionnaire like `Snapshot.find`. Raises LookupError if several active ones have this name or
-        code.
-        """
+        """Return a questionnaire like `Snapshot.find`. Raises LookupError if several active ones match."""
         try:
             return self._inspected(self._snapshot.find(text))
         except LookupError:

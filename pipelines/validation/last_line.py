@@ -1,6 +1,4 @@
-"""Check the last line of a file: one without a line end may be cut off, and an amount with it (`40.62` becomes
-`40.`).
-"""
+"""Check the last line of a file: without a line end it may be cut off, and an amount too (`40.62` becomes `40.`)."""
 
 from collections.abc import Sequence
 

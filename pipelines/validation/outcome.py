@@ -78,9 +78,7 @@ class Validated(Tally):
 
     @property
     def amounts(self) -> int:
-        """The number of the amounts that `amount_received` sums, each record once. An accepted payment has an
-        amount.
-        """
+        """The number of amounts that `amount_received` sums, each record once. An accepted payment has an amount."""
         return self.amounts_accepted + self.amounts_rejected
 
     @property

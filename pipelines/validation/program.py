@@ -31,9 +31,7 @@ def program_hash(zone: str) -> str | None:
 
 
 def _is_as_started(zone: str) -> bool:
-    """True if nothing was changed since this process was started, or a parent process of the same program, whose code
-    it may have.
-    """
+    """True if nothing was changed since this process, or a parent process of the same program, was started."""
     import psutil  # needed only for large files
 
     try:

@@ -60,9 +60,7 @@ def content_of(rows: Sequence[Row], kind: Kind) -> str:
 
 
 def text_of(rows: Sequence[Row], kind: Kind) -> str | None:
-    """Return the hashes by which ledgers of older versions may know the record, separated by blanks; None if there are
-    none.
-    """
+    """Return the hashes by which older ledgers may know the record, separated by blanks; None if there are none."""
     if not any(row.text_hash for row in rows):
         return None
     formerly = [row.text_hash.split() if row.text_hash else [row.hash] for row in rows]

@@ -82,9 +82,7 @@ def _spelled(item: Any) -> Iterator[str]:
 
 
 def _choices(items: Sequence[Any]) -> Iterator[Any]:
-    """Yield the choices that every person is asked, without a condition or an outer question. A score is made of
-    choices.
-    """
+    """Yield the choices that every person is asked, without condition or outer question: scores are made of these."""
     for item in items:
         if item.enableWhen:
             continue

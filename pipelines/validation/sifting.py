@@ -64,9 +64,7 @@ class Sifter:
             found.unnamed_columns = sorted(self._heads - path_heads(feed))
 
     def _note_heads(self, chunk: Chunk) -> None:
-        """Collect the names with which objects' paths begin, up to a number that can be listed. Whole resources do not
-        count.
-        """
+        """Collect the names with which objects' paths begin, up to a listable number. Whole resources do not count."""
         if self._reader.header is None and len(self._heads) < MOST_HEADS:
             resources = self._mapper.feed.file.resources
             self._heads.update(*(row for row in chunk.rows if not (resources and "resourceType" in row)))

@@ -57,9 +57,7 @@ class SoundCells:
 
 
 class Soundness:
-    """A check of a resource's bodies. `text` returns a sound body as JSON, and None for one that the models must
-    check.
-    """
+    """A check of a resource's bodies. `text` returns a sound body as JSON, None for one that the models must check."""
 
     def __init__(self, resource: Resource, site: Site, lookup: Lookup) -> None:
         self._site, self._lookup = site, lookup

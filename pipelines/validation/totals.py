@@ -56,17 +56,13 @@ def has_amount_total(received: Received) -> bool:
 
 
 def _meant(name: str) -> str | None:
-    """Return the total that a misspelled name means (`Rows`, `amuont`, `amount_usd`); None if it means something
-    else.
-    """
+    """Return the total that a misspelled name means (`Rows`, `amuont`, `amount_usd`); None for other names."""
     close = get_close_matches(name.lower(), TOTALS, 1, CLOSE)
     return close[0] if close else next((total for total in TOTALS if total in name.lower()), None)
 
 
 def _total(said: object) -> Decimal | None:
-    """Return a number given as number or text; None if there is none. Raises ArithmeticError, TypeError or
-    ValueError.
-    """
+    """Return a number given as number or text; None if there is none. Raises ArithmeticError, TypeError, ValueError."""
     if said is None:
         return None
     if isinstance(said, bool) or not isinstance(said, int | str | Decimal):

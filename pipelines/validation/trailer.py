@@ -18,9 +18,7 @@ from pipelines.validation.outcome import Validated
 
 @dataclass(slots=True)
 class _Ended:
-    """Rows of a file and the last trailer among them. line: of that trailer, 0 for none; last_row: line of the last
-    row.
-    """
+    """Rows of a file and the last trailer among them. line: of that trailer, or 0; last_row: line of the last row."""
 
     rows: int = 0
     last_row: int = 0

@@ -154,9 +154,7 @@ def _feeds_of_other_keys(session: Session, feed: Feed) -> list[int]:
 
 
 def _done_with(session: Session, feed: Feed, keys: Collection[str]) -> set[str]:
-    """Return the keys whose rows are not sent by themselves, because a reject of the key is done with, or waited
-    for.
-    """
+    """Return the keys whose rows are not sent by themselves: a reject of the key is done with, or waited for."""
     reject, of = t.reject.c, (session.target, feed.source, feed.resource)
     query = select(reject.source_key).where(t.of_stream(reject, of), reject.state.in_(DONE_WITH))
     return {key for (key,) in session.ledger.read_of(query, reject.source_key, sorted(keys))}

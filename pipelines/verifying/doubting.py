@@ -61,9 +61,7 @@ class Carried:
         self._stands = {name for (name,) in self._db.execute(STANDS, [made]).fetchall()}
 
     def stands(self, resource_id: str | None) -> bool:
-        """True if the target has the resource and it was not taken back. Ask only for resources of the known
-        records.
-        """
+        """True if the target has the resource and it was not taken back. Only for resources of the known records."""
         return resource_id in self._stands
 
     def of(self, row: Row, record: KnownRecord | None) -> There | None:

@@ -119,9 +119,7 @@ def stage_records_of(db: duckdb.DuckDBPyConnection, kind: str) -> int:
 
 
 def stage_found(db: duckdb.DuckDBPyConnection, kind: str) -> None:
-    """Add to table `found` the type's resources that the ledger knows, now or from earlier, unless they lost an
-    update.
-    """
+    """Add to table `found` the type's resources that the ledger knows, now or earlier, with updates in place."""
     db.execute(
         "INSERT INTO found SELECT $kind, id, patient_id, status, cents FROM there"
         " SEMI JOIN known ON known.resource_id = there.id ANTI JOIN behind ON behind.resource_id = there.id",
@@ -156,9 +154,7 @@ def stage_contents(db: duckdb.DuckDBPyConnection, session: Session, kind: str, s
 
 
 def _rows(cursor: duckdb.DuckDBPyConnection, path: Path) -> Iterator[list[tuple[str, str, str]]]:
-    """Yield rows of a file, many at a time: those that the ledger knows, now or from earlier, and that no earlier file
-    had.
-    """
+    """Yield rows of a file, many at a time: those known to the ledger, now or earlier, and in no earlier file."""
     found = cursor.sql(
         "SELECT key, content_hash, body FROM read_parquet($path) AS row"
         " SEMI JOIN (SELECT key, content_hash FROM ours UNION ALL SELECT key, content_hash FROM former) AS said"

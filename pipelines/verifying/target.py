@@ -160,9 +160,7 @@ def _not_told(session: Session) -> bool:
 
 
 def _searches(db: duckdb.DuckDBPyConnection, kind: str, named: bool) -> list[dict[str, str]]:
-    """Return the searches that show everything that may be ours; none if the ledger does not know since when that can
-    be.
-    """
+    """Return the searches that show all that may be ours; none if the ledger does not know since when."""
     if named and kind != "PaymentNotice":
         sources = db.execute("SELECT DISTINCT source FROM ours ORDER BY source").fetchall()
         return [{"identifier": f"{IMPORTERS}{source}:{kind}|"} for (source,) in sources]

@@ -19,9 +19,7 @@ from pipelines.verifying.staging import Filling, number
 
 IDS_A_LOOK = 1_000
 APART = timedelta(seconds=60)
-"""Clocks may differ by this much beyond the difference that a run has noted. A time in a header is also cut to the
-second.
-"""
+"""Clocks may differ by this much beyond what a run has noted. A time in a header is also cut to the second."""
 NOT_SAID = """
 SELECT ours.resource_id, ours.batch_id, ours.first_attempt_at FROM ours JOIN there ON there.id = ours.resource_id
 JOIN content USING (key, content_hash)

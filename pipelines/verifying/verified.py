@@ -93,9 +93,7 @@ class Differences:
                 yield f"{kind}, by batch: {', '.join(first_of(named, SHOWN, len(named), 'batches'))}"
 
     def write(self, home: Path) -> Path | None:
-        """Write all differences over those of an earlier `verify`; return the file, None if there are no
-        differences.
-        """
+        """Write all differences over an earlier `verify`'s; return the file, None if there are no differences."""
         path = home / FILE
         if not self.counts:
             path.unlink(missing_ok=True)

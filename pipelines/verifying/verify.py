@@ -230,9 +230,7 @@ def _empty(db: duckdb.DuckDBPyConnection) -> set[str]:
 
 
 def _behind(session: Session, db: duckdb.DuckDBPyConnection) -> int:
-    """Return the most microseconds that the target's clock was behind the ledger's; 0 if there are no strangers to
-    judge.
-    """
+    """Return the most microseconds that the target's clock was behind the ledger's; 0 without strangers to judge."""
     strangers = number(db, f"SELECT count(*) FROM {STRANGERS}")
     return TargetClock.of(session).most_behind() // timedelta(microseconds=1) if strangers else 0
 
