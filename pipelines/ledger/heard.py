@@ -31,8 +31,8 @@ def marked(reject_id: str, rules: Collection[str], at: str) -> str:
 def parted(name: str) -> tuple[str, str]:
     """Return the id of a reject, and the moment (UTC text, or empty) up to which its record was known to a person.
 
-    A moment in the future is ignored, because nobody knows it; a ledger's times may be ahead of a clock that was set
-    back.
+    A moment more than `MOST_BEHIND` in the future is ignored, since nobody can know it. A smaller lead is kept: a
+    ledger's times may be ahead of a clock that was set back.
     """
     reject_id, _, at = name.partition("-")
     day, time = f"{at[:4]}-{at[4:6]}-{at[6:8]}", f"{at[8:10]}:{at[10:12]}:{at[12:14]}.{at[14:]}"

@@ -54,7 +54,7 @@ class Loaded:
     waits_for: other batches that hold lanes of rows; those rows are left for a later run.
     unusable: the reason why the load ended early; rows without an outcome are left for the next run.
     parts_left: parts without an outcome; their counts are those of their last heartbeat.
-    undecided: states, by key, of counted rows without an outcome, which may get one in this load. Not in reports.
+    undecided: states, by key, of counted rows without an outcome, which may get one in this load. Left out of reports.
     """
 
     counts: Counter[str] = field(default_factory=Counter)

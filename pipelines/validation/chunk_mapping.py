@@ -182,8 +182,8 @@ def _without_empty_labels(kind: Kind, columns: Mapping[str, Cells], absent: Sequ
 def _as_before(chunk: Chunk, mapper: Mapper, places: Sequence[int]) -> dict[int, str]:
     """Return, by place, the hashes that earlier versions made of rows, so that their records count as unchanged.
 
-    Those versions accepted any date, and kept blanks around texts that mean nothing. There is one hash for each choice
-    of dates that feeds did not name then.
+    Those versions read dates that mean none as dates, and texts that mean nothing as texts if blanks were around them.
+    There is one hash for each choice of such dates that a feed may not have named then.
     """
     if not places:
         return {}
