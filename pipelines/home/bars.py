@@ -28,7 +28,7 @@ class RateColumn(ProgressColumn):
 
 
 class BarProgress(Progress):
-    """One bar for each stage. On a narrow terminal the numbers come before the bar."""
+    """One bar for each stage. On a narrow terminal the numbers take the bar's place."""
 
     def __init__(self, console: Console) -> None:
         columns = (

@@ -39,7 +39,7 @@ WRITTEN_ANEW = (
 )
 WRITTEN_FOR_OTHERS = "# Written by chartferry serve at each start. To keep changes, remove this line."
 LOOKS_THAT_MAY_WAIT = 3
-"""Sensors of a clinic that ask its target, and so may wait for it."""
+"""The number of sensors of a clinic that ask its target, and so may wait for it."""
 
 MEND_IT = "mend it, or remove it to have it written anew"
 DAGSTER_YAML = f"""\
