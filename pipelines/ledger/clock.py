@@ -74,7 +74,7 @@ class Moments:
     """
 
     def __init__(self, clock: Clock):
-        """clock: a `LedgerClock`, or another clock, whose times are used without change."""
+        """Begin with a clock: a `LedgerClock`, or another one, whose times are used without change."""
         self._clock, self._own = clock, clock if isinstance(clock, LedgerClock) else None
         self._is_checked = self._is_trusted = False
         self._seen = ""

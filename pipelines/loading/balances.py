@@ -51,7 +51,7 @@ class Balances:
     """The cents that patients owe. Raises `BalancesUnknown` if the target does not tell."""
 
     def __init__(self, client: FhirClient, ledger: Ledger, target: str, system: str) -> None:
-        """system: of the identifiers that rows have at the target."""
+        """Begin without balances. system: of the identifiers that rows have at the target."""
         self._client, self._ledger, self._target, self._system = client, ledger, target, system
         self._owed: dict[str, int] = {}
         self._there = set[str]()

@@ -58,8 +58,9 @@ class Present:
 
 @dataclass
 class Settled:
-    """adopted: rows that were found. resend: rows that may be sent again by themselves. left: the others, with
-    reasons.
+    """The result of settling rows in doubt.
+
+    adopted: rows that were found. resend: rows that may be sent again by themselves. left: the others, with reasons.
     """
 
     adopted: list[Found] = field(default_factory=list)

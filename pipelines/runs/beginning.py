@@ -31,9 +31,10 @@ def begin(
 ) -> Run:
     """Note batch and run in the ledger, and make the run's folder.
 
-    only, remap, taken_back: as in `Run`. If a run over some records of a finished batch was cut off, or left doubts,
-    the new run is over the rows left, unless `whole` asks for the whole file. Raises `NotPossible` if sending could
-    make second resources, since the ledger lacks earlier runs; not while adopting.
+    only, remap, taken_back: as in `Run`. whole: True to run over the whole file. Else, if a run over some records of a
+    finished batch was cut off or left doubts, this run is over the rows left.
+    Raises `NotPossible` if sending could make second resources, since the ledger lacks earlier runs; not while
+    adopting.
     """
     target, batch_id = session.target, received.batch_id
     if not adopting:

@@ -2,8 +2,8 @@
 
 A run is in the ledger before its folder is made, and its end is there before its manifest has it. So a run is lost if
 its folder has more than the ledger. A run without an end is also lost if the ledger's server has another history now,
-as after a failover, or lacks the last line that the run wrote, as after a restore. The ledger may then lack the last
-facts of the run.
+as after a failover. So it is if the server lacks the last line that the run wrote, as after a restore. The ledger may
+then lack the last facts of the run.
 """
 
 from datetime import datetime, timedelta

@@ -1,8 +1,8 @@
 """Updates of tasks that the target has lost, as after a restore: its last change of a task is older than the update.
 
 A user of the chart may have changed a task since, and that is no fault. Only the time of the target's last change
-tells the two apart. If the target shows no time, or one within the minute before the update was sent, the update does
-not count as lost, since the target's clock may be behind ours.
+tells the two apart. If the target shows no time, the update does not count as lost. Nor does it if that time is within
+the minute before the update was sent, since the target's clock may be behind ours.
 """
 
 from datetime import datetime, timedelta
