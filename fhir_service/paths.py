@@ -1,4 +1,4 @@
-"""What a path names, and what is in a folder. What cannot be looked at raises `OSError`; `pathlib` calls it absent."""
+"""Test what a path names, and list folders. An unreadable path raises `OSError`; `pathlib` would call it absent."""
 
 import errno
 import stat
@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 _NOTHING = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
-"""Errors that say that there is nothing by this name."""
+"""Errors that mean that the path names nothing."""
 
 
 def exists(path: Path) -> bool:
@@ -23,12 +23,12 @@ def is_folder(path: Path) -> bool:
 
 
 def is_link(path: Path) -> bool:
-    """True for a symbolic link, whatever is at its end."""
+    """True for a symbolic link, whatever it leads to."""
     return stat.S_ISLNK(_mode(path, follow=False))
 
 
 def _mode(path: Path, *, follow: bool = True) -> int:
-    """Return the kind and the permissions of what a path names; 0 where there is nothing."""
+    """Return kind and permissions of what a path names; 0 if it names nothing."""
     try:
         return path.stat(follow_symlinks=follow).st_mode
     except OSError as error:
@@ -38,9 +38,10 @@ def _mode(path: Path, *, follow: bool = True) -> int:
 
 
 def matching(folder: Path, pattern: str) -> Iterator[Path]:
-    """Yield the paths below a folder that match, part by part, in order; `**`, which comes last, is any path below.
+    """Yield the paths below a folder that match a pattern, in order. `**` must be its last part, and matches any path
+    below.
 
-    `Path.glob` passes over a folder that cannot be read.
+    Unlike `Path.glob`, it does not skip unreadable folders.
     """
     part, _, rest = pattern.partition("/")
     for name in sorted(_names_in(folder)):
@@ -53,7 +54,7 @@ def matching(folder: Path, pattern: str) -> Iterator[Path]:
 
 
 def _names_in(folder: Path) -> list[str]:
-    """Return the names of what is in a folder; none where there is no folder."""
+    """Return the names in a folder; none if there is no folder."""
     try:
         return [path.name for path in folder.iterdir()]
     except OSError as error:
