@@ -7,6 +7,9 @@ FEWEST = 5
 
 
 def may_be_told(records: int, others: Iterable[int] = ()) -> bool:
-    """True if a sum of so many records reveals nothing about a person, nor does its difference from others' sums."""
+    """True if a sum of so many records reveals nothing about a person.
+
+    others: numbers of records in other sums that may leave. The difference from each must reveal nothing, too.
+    """
     apart = (abs(records - other) for other in others)
     return records >= FEWEST and all(number == 0 or number >= FEWEST for number in apart)

@@ -82,9 +82,10 @@ def settle_doubts(
     """Settle the doubts `of` a source, resource type and batch, as far as possible. accepted: the files with their
     rows.
 
-    step: how rows reach the target. If it names rows, those sent with their key are looked up by it. apart_from: a
-    file of rows; those that were sent with their keys are not looked up, as they are sent again. Rows that were to
-    change a task known to the ledger are left out: they are settled when they are sent again.
+    step: how rows reach the target. If it names rows, those sent with their key are looked up by it.
+    apart_from: a file of rows; those that were sent with their keys are not looked up, as they are sent again.
+    Rows that were to change a task known to the ledger are left out: they are settled by reading the task when they
+    are sent again.
     """
     source, resource_type, batch_id = of
     records = [r for r in doubtful(ledger, target, batch_id) if r[:2] == (source, resource_type) and not r.is_change]
