@@ -16,7 +16,7 @@ class BadHome(Explained):
 
 
 def make_private(home: Path) -> None:
-    """Make the home, or close an existing home to others. A folder with other contents is refused."""
+    """Make the home, or close an existing home to others. An open folder with other contents is refused."""
     if "?" in str(home.absolute()):
         raise BadHome(f"{home}: cannot be a home: DuckDB takes a ? for the end of a file's path; name another (--home)")
     try:

@@ -124,7 +124,10 @@ def _unusual(expect: Expect, row: Mapping[str, Any], before: Sequence[Mapping[st
 
 
 def _may_be_told(row: Mapping[str, Any]) -> bool:
-    """True if a file's amount reveals nothing about a person. Rejected records and repeats do not count."""
+    """True if a file's amount reveals nothing about a person.
+
+    Rejected records may have no amount, and repeats have another record's, so neither of them counts.
+    """
     return may_be_told(int(row["accepted"]) - int(row["skipped"]))
 
 
