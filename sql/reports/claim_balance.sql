@@ -1,7 +1,6 @@
 -- table claim_balance: One row per Claim of the target that charges something, as last read, with what is paid and what
---   is open; empty where the target does not show its Claims. All payments at the target count, not only those of the
---   import. What is open is that of the reading (read_at): what was paid
---   or charged since is missing.
+--   is open. Empty where the target does not show its Claims. All payments at the target count, not only those of the
+--   import. The balances are those of the reading (read_at), without later payments and charges.
 -- inputs: charge
 -- key: claim_id
 -- column claim_id VARCHAR key: Id of the Claim at the target.

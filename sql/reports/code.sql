@@ -1,4 +1,4 @@
--- table code: One row per code that stands in a questionnaire, a report or a result, with its words.
+-- table code: One row per code that a questionnaire, a report or a result uses, with its words.
 -- inputs: known_questionnaire, known_question, answer_option, diagnostic_report_code, diagnostic_report_category,
 --   observation
 -- key: system, code
@@ -6,7 +6,7 @@
 -- column code VARCHAR term of system: The code.
 -- column display VARCHAR text: What it means, as the target shows it; of several words the first in alphabetical order.
 -- column displays BIGINT internal: Number of different words that the target shows for it.
--- column used_for VARCHAR code: Where it stands, separated by commas: answer option, question, questionnaire, report,
+-- column used_for VARCHAR code: Where it is used, separated by commas: answer option, question, questionnaire, report,
 --   report category, result.
 WITH used AS (
     SELECT

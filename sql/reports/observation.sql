@@ -24,8 +24,8 @@
 -- column absent_reason VARCHAR term: Code of the reason why there is no value.
 -- column interpretation VARCHAR term: First code of the interpretation, such as H (high), L (low) or N (normal).
 -- column interpretation_display VARCHAR text: The interpretation in words.
--- column range_low DOUBLE value: Lower end of the normal range; empty where the result has none, several, or one in
---   another unit than the value's, by their codes where both have one.
+-- column range_low DOUBLE value: Lower end of the normal range. Empty where the result has no range, several, or one in
+--   another unit than the value's (by their codes where both have one).
 -- column range_high DOUBLE value: Upper end of the normal range.
 -- column is_abnormal BOOLEAN code: By the interpretation, where it says so (A, AA, H, HH, HU, L, LL, LU are abnormal, N
 --   is not), else by the range; empty where neither tells.

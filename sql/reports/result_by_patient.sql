@@ -1,5 +1,6 @@
--- table result_by_patient: The results of each patient over time, by code and unit. Results in error, cancelled or
---   without a time have no row, nor have those that only reports name which are entered-in-error or of another patient.
+-- table result_by_patient: One row per result of a patient, numbered by time for each code and unit. Results in error,
+--   cancelled or without a time have no row. Nor have those that only reports name which are entered-in-error or of
+--   another patient.
 -- inputs: observation, diagnostic_report_result, diagnostic_report
 -- key: patient_id, code_system, code, unit, number
 -- references: observation_id observation

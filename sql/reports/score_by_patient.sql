@@ -1,4 +1,4 @@
--- table score_by_patient: The complete scores of each patient over time, a row each.
+-- table score_by_patient: One row per complete score of a patient, numbered by time.
 -- inputs: score
 -- key: patient_id, score_name, number
 -- column patient_id VARCHAR patient: Id of the patient.
