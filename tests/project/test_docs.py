@@ -61,6 +61,34 @@ def test_commands_are_found_in_pages_and_wrong_ones_are_seen() -> None:
     assert unknown("fhir-service client remove ID") == ["remove"]
 
 
+def wrong_links(page: Path, text: str) -> list[str]:
+    """Return the links of a page to files that are not there, or to headings that their page does not have."""
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", prose(text)) if "://" not in link]
+    return [link for link in links if not leads_somewhere(page, *link.partition("#")[::2])]
+
+
+def leads_somewhere(page: Path, name: str, heading: str) -> bool:
+    path = page.parent / name if name else page
+    if not path.exists():
+        return False
+    headings = re.findall(r"^#+ (.*)$", prose(path.read_text(encoding="utf-8")), re.MULTILINE) if heading else []
+    return not heading or heading in {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+def prose(text: str) -> str:
+    return re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page: Path) -> None:
+    assert wrong_links(page, page.read_text(encoding="utf-8")) == []
+
+
+def test_wrong_links_are_seen() -> None:
+    text = "[a](feeds.md#times) [b](feeds.md#none) [c](none.md) [d](#none) [e](https://example.org/none)"
+    assert wrong_links(ROOT / "docs" / "targets.md", text) == ["feeds.md#none", "none.md", "#none"]
+
+
 def test_the_first_page_lists_all_commands() -> None:
     text = PAGES[0].read_text(encoding="utf-8")
     for name, command in COMMANDS.items():
