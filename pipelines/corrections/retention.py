@@ -1,9 +1,11 @@
 """Remove source rows, which hold patient data, by hand (`purge`) or by age. Ledger, counts and manifests stay."""
 
 import shutil
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from pipelines.home.batch_files import NONE, WITHOUT_ROWS, is_of
 from pipelines.home.counted import counted, word_for
@@ -22,36 +24,41 @@ MOST_APART = timedelta(hours=1)
 """Clocks of two machines may differ by this much although neither is wrong."""
 
 
-def purge(home: Path, ledger: Ledger, target: str, batch_id: str, user: str, why: str | None) -> None:
-    """Remove a finished batch's source rows; ledger, counts and manifests stay. Raises `NotPossible`."""
-    batch = ledger.batch(target, batch_id)
-    if batch is None:
-        raise NotPossible(f"{batch_id}: no such batch at this target")
-    others = [row for row in ledger.batches() if row["batch_id"] == batch_id and row["state"] == "running"]
-    if batch["state"] == "running" or others:
+Row = Mapping[str, Any]
+
+
+def purge(home: Path, ledger: Ledger, rows: Sequence[Row], user: str, why: str | None) -> None:
+    """Remove a finished batch's source rows, which all targets share; ledger, counts and manifests stay.
+
+    The decision is recorded for each target. rows: the batch's rows of the ledger, one for each target. Raises
+    `NotPossible`.
+    """
+    batch_id = str(rows[0]["batch_id"])
+    if any(row["state"] == "running" for row in rows):
         raise NotPossible(f"{batch_id}: it is not finished, and its rows are needed to finish it")
-    if number := sum(_open_rejects(ledger, each, batch_id) for each in {row["target"] for row in ledger.batches()}):
+    if number := sum(_open_rejects(ledger, row["target"], batch_id) for row in rows):
         rejects, them = counted(number, "of its rejects is", "of its rejects are"), word_for(number, "it", "them")
         raise NotPossible(f"{batch_id}: {rejects} open: export and correct, or discard {them} first")
-    ledger.note_decisions(target, user, "purge", [batch_id], why)
+    for row in rows:
+        ledger.note_decisions(row["target"], user, "purge", [batch_id], why)
     ledger.batches_in(home).remove(batch_id)
     remove_rows(home / "batches" / batch_id)
 
 
 def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | None) -> str:
-    """Purge a batch in a home, without asking its target. The decision is recorded for the first target that has it."""
+    """Purge a batch in a home, without asking its targets."""
     with ledger_of(home, environ) as ledger:
         if ledger is None:
             raise NotPossible(nothing_in(home))
         ledger.take_up_journal(home)
-        targets = [row["target"] for row in ledger.batches() if row["batch_id"] == batch_id]
-        if not targets:
+        rows = [row for row in ledger.batches() if row["batch_id"] == batch_id]
+        if not rows:
             raise NotPossible(f"{batch_id}: no such batch (chartferry status lists them)")
         batches = ledger.batches_in(home)
         if not batches.has_source(batch_id):
             batches.remove(batch_id)  # removes files that another machine was just putting to the store
             return f"{batch_id}: its source rows are gone already: there is nothing to remove"
-        purge(home, ledger, targets[0], batch_id, user_name(), why)
+        purge(home, ledger, rows, user_name(), why)
     return f"{batch_id}: its source rows are removed"
 
 
@@ -66,21 +73,29 @@ def remove_rows(folder: Path) -> None:
 
 
 def purge_older(home: Path, ledger: Ledger, target: str, days: float, now: datetime) -> dict[str, str | None]:
-    """Purge batches that ended more than `days` ago. Return by name why a batch was kept; None if it was purged.
+    """Purge batches of a target that ended more than `days` ago, at other targets too.
 
-    A file that was not loaded is kept as long as nothing answers its rows: only a person can say that they are done
-    with.
+    Return by name why a batch was kept; None if it was purged. A file that was not loaded is kept as long as nothing
+    answers its rows: only a person can say that they are done with.
     """
     before, done = utc_text(now - timedelta(days=days)), dict[str, str | None]()
-    ended = {str(row["batch_id"]): row["finished_at"] or row["received_at"] for row in ledger.batches(target)}
-    old, batches = [name for name, at in ended.items() if at <= before], ledger.batches_in(home)
-    batches.bring(old, NONE)
+    by_name = defaultdict[str, list[Row]](list)
+    for row in ledger.batches():
+        by_name[row["batch_id"]].append(row)
+    old = {
+        name: rows
+        for name, rows in by_name.items()
+        if any(row["target"] == target for row in rows)
+        and all((row["finished_at"] or row["received_at"]) <= before for row in rows)
+    }
+    batches = ledger.batches_in(home)
+    batches.bring(list(old), NONE)
     for name in filter(batches.has_source, old):
-        if is_unanswered(ledger, batches, ledger.known_batch(target, name)):
+        if any(is_unanswered(ledger, batches, row) for row in old[name]):
             done[name] = f"{name}: it was not loaded, and nothing answers its rows: load it, or chartferry purge {name}"
             continue
         try:
-            purge(home, ledger, target, name, "retention", f"older than {days:g} days")
+            purge(home, ledger, old[name], "retention", f"older than {days:g} days")
             done[name] = None
         except NotPossible as error:
             done[name] = str(error)

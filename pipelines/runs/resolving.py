@@ -16,7 +16,7 @@ from pipelines.session.session import Session
 
 @dataclass
 class Resolved:
-    """Rows in doubt that were looked up, by `<batch>:<line>`: an adopted resource's type, or why the row is left."""
+    """Rows in doubt that were looked up, by `<batch>:<line>`: an adopted `<Type>/<id>`, or why the row is left."""
 
     adopted: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
@@ -60,8 +60,8 @@ def resolve(session: Session, batch_id: str | None = None) -> Resolved:
                 step=step_for(session.connection.capabilities, of[1]),
                 settling_seconds=session.pace.settling_seconds,
             )
-            for row, *_ in settled.adopted:
-                resolved.adopted[names.pop(row.key).name] = of[1]
+            for found_row in settled.adopted:
+                resolved.adopted[names.pop(found_row.row.key).name] = f"{of[1]}/{found_row.resource_id}"
             whys = {row.key: why for row, why in settled.left}
             whys |= {row.key: "not there: the next import sends it again" for row in settled.resend}
             for key, doubt in names.items():

@@ -4,11 +4,13 @@ import json
 import os
 import time
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
+from pipelines.corrections.retention import purge_older
 from pipelines.home.user import user_name
 from pipelines.importing.broken import broken_now
 from pipelines.ledger.ledger import Ledger
@@ -16,6 +18,7 @@ from pipelines.loading.settling import NOT_BY_ITSELF
 from pipelines.runs.lines import SHOWN_NEXT
 from tests.support.commands import totals_close
 from tests.support.exports import TASKS, payments, put, tasks
+from tests.support.fake_target import FakeTarget, serving
 from tests.support.ledgers import decisions, read_ledger
 
 ONE = {"resourceType": "PaymentNotice", "request": {"reference": "Patient/p1"}, "amount": {"value": 1.0}}
@@ -64,10 +67,11 @@ def test_resolve_looks_up_and_adopts_what_arrived_late(doubt, target, asked, cha
         assert "in doubt" in said
         assert "chartferry doubts resolve looks again, and says what to do" in said
     target.create({"resourceType": "PaymentNotice", "request": {"reference": "Patient/p1"}, "amount": {"value": 1.0}})
+    late = next(reversed(target.stored))
     code, _, err = chartferry("doubts", "resolve", "--batch", "another")
     assert (code, "another: no such batch" in err) == (4, True)
     found = asked("doubts", "resolve")
-    assert (found["exit_code"], found["adopted"]) == (0, {f"{doubt}:2": "PaymentNotice"})
+    assert (found["exit_code"], found["adopted"]) == (0, {f"{doubt}:2": f"PaymentNotice/{late}"})
     found = asked("import")
     assert (found["exit_code"], found["totals"]["created"]) == (0, 1)
     assert len(target.of("PaymentNotice")) == 2
@@ -492,6 +496,26 @@ def test_old_batches_are_purged_when_a_retention_is_set(home, asked, monkeypatch
     asked("import")
     assert not (home / "batches" / batch / "source").exists()
     assert not list((home / "rehearsals").iterdir())
+
+
+def test_source_rows_are_kept_while_a_batch_is_young_at_one_of_its_targets(home, asked, monkeypatch):
+    """CLI-CMD-16: all targets share them, so that the purge is on the record of each."""
+    payments(home, ("k1", "p1", "1.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    with serving(FakeTarget(additions=False)) as other, closing(Ledger.open(home / "ledger.db")) as ledger:
+        first = ledger.clock()
+        other.valid_tokens.add("fixed")
+        monkeypatch.setenv("FHIR_BASE_URL", other.url)
+        payments(home, ("k1", "p1", "1.00"))
+        asked("import")
+        [old, young] = ledger.batches()
+        assert (old["batch_id"], young["batch_id"]) == (batch, batch)
+        now = ledger.clock()
+        between = (now - first) / timedelta(days=1)
+        for days, done in ((between, {}), (0.0, {batch: None})):
+            assert purge_older(home, ledger, old["target"], days, now) == done
+        assert {row["target"] for row in ledger.decisions()} == {old["target"], young["target"]}
+    assert not (home / "batches" / batch / "source").exists()
 
 
 def test_a_reason_in_another_encoding_is_kept_as_far_as_it_can_be_read(home, target, asked):
