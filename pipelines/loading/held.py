@@ -49,7 +49,7 @@ class Held:
         A row in doubt is never held itself: the other rows wait for it to be settled.
         """
         holder = self.lanes.get(row.lane)
-        if holder is None or record is None or record.state not in ASKED:
+        if record is None or record.state not in ASKED:
             return holder
         own = (record.batch_id, record.line) == (self._batch.batch_id, row.line)
         return None if own or row.is_held_by(record) else holder

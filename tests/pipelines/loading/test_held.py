@@ -19,9 +19,8 @@ from tests.support.ledgers import TARGET, intent
 pytestmark = pytest.mark.parametrize("address", ["sqlite"], indirect=True)
 
 ELSEWHERE = "elsewhere"
-OWN = "m"
-CAME = {"z": "2026-03-01", "b": "2026-03-02", "y": "2026-03-02", "a": "2026-03-03"}
-"""The days on which batches came, by how their names begin. The batch that is loaded came on the second of them."""
+CAME = {"z": "2026-03-01", "b": "2026-03-02", "m": "2026-03-02", "y": "2026-03-02", "a": "2026-03-03"}
+"""The days on which batches came, by how their names begin: `m` is loaded."""
 EARLIER = "zb"
 LINES = {
     "waits": ("none", "rejected"),
@@ -47,27 +46,27 @@ class Other(NamedTuple):
         return [*enumerate(LINES[self.has], 2)]
 
 
+OWN = Other("m", "rows")
 OTHERS = [
-    *(Other(came, has) for came in CAME for has in LINES),
-    *(Other(came, "rows", target=ELSEWHERE) for came in CAME),
-    *(Other(came, "rows", kind="Task") for came in CAME),
-    *(Other(came, "rows", state="finished") for came in CAME),
+    *(Other(came, has) for came in "zbya" for has in LINES),
+    *(Other(came, "rows", target=ELSEWHERE) for came in "zbya"),
+    *(Other(came, "rows", kind="Task") for came in "zbya"),
+    *(Other(came, "rows", state="finished") for came in "zbya"),
 ]
 OF_ANOTHER = Other("z", "rows")
 
 
 def held_by(ledger: Ledger, folder: Path, others: list[Other], safe: bool) -> Held:
     """What others hold of a batch that is loaded."""
-    ledger.start_batch(TARGET, OWN, received_at=CAME["b"])
     with ledger.lease(TARGET) as here, ledger.lease(ELSEWHERE) as there, ledger.transaction():
-        for other in others:
+        for other in (OWN, *others):
             note(ledger, here if other.target == TARGET else there, other)
             accept(folder / other.name / "run-1", other)
             ledger.start_batch(ELSEWHERE, other.name)  # of the same file, which has one row there
             ledger.intend(there, "also", other.kind, [intent(other.name, 2, other.name)])
             ledger.settle(ELSEWHERE, "also", other.kind, [Outcome(other.name, 1, "created")])
     feed: Any = SimpleNamespace(resource="PaymentNotice")
-    return Held(Batch(TARGET, OWN, feed, folder / OWN / "run-1", resuming=False), ledger, safe)
+    return Held(Batch(TARGET, OWN.name, feed, folder / OWN.name / "run-1", resuming=False), ledger, safe)
 
 
 def note(ledger: Ledger, lease: Any, other: Other) -> None:
@@ -118,9 +117,9 @@ def test_a_row_of_another_batch_holds_its_lane_until_it_is_decided(ledger: Ledge
     ("state", "batch", "line", "content", "waits"),
     [
         (None, None, None, None, True),
-        ("created", OWN, 2, "h1", True),
-        ("in_doubt", OWN, 2, "h2", False),
-        ("sending", OWN, 3, "h2", True),
+        ("created", OWN.name, 2, "h1", True),
+        ("in_doubt", OWN.name, 2, "h2", False),
+        ("sending", OWN.name, 3, "h2", True),
         ("sending", OF_ANOTHER.name, 2, "h1", False),
         ("in_doubt", OF_ANOTHER.name, 2, "h2", True),
     ],
