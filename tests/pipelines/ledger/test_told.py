@@ -22,7 +22,9 @@ def server() -> Iterator[Connection]:
     engine = create_engine("sqlite://")
     with engine.connect() as connection:
         t.journal.create(connection)
-        lines = [{"number": number, "at": LAST.at, "facts": ""} for number in range(1, 8)]
+        lines = [
+            {"number": number, "at": f"2026-03-01T12:00:00.00000{7 - number}Z", "facts": ""} for number in range(1, 8)
+        ]
         connection.execute(t.journal.insert(), lines)
         yield connection
     engine.dispose()
