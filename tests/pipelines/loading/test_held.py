@@ -46,7 +46,7 @@ class Other(NamedTuple):
         return [*enumerate(LINES[self.has], 2)]
 
 
-OWN = Other("m", "rows")
+OWN = Other("m", "rows", state="finished")
 OTHERS = [
     *(Other(came, has) for came in "zbya" for has in LINES),
     *(Other(came, "rows", target=ELSEWHERE) for came in "zbya"),
