@@ -11,6 +11,7 @@ from pipelines.home.paths import matching
 from pipelines.importing.parts_under_way import parts_lines, parts_under_way
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.manifests import manifest_in
 from pipelines.ledger.reasons import open_reasons
 from pipelines.ledger.rejects import open_by_batch, open_in_batch
 from pipelines.ledger.so_far import as_of_now
@@ -97,9 +98,9 @@ def _is_about(decision: dict[str, Any], batch_id: str) -> bool:
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
-    """Return the manifest of the newest run."""
-    found = sorted(matching(folder, "run-*/manifest.json"), key=lambda path: path.stat().st_mtime)
-    return dict(json.loads(found[-1].read_bytes())) if found else None
+    """Return the manifest of the newest run, of those that are not damaged."""
+    found = filter(None, map(manifest_in, matching(folder, "run-*")))
+    return max(found, key=lambda manifest: str(manifest["started_at"]), default=None)
 
 
 def status_lines(found: dict[str, Any]) -> Iterable[str]:

@@ -8,6 +8,8 @@ from tests.pipelines.ledger.test_lost_ledger_any_history import History
 from tests.support.ledgers import lose_ledger
 
 COMMANDS = ("import", "verify", "verify --adopt", "import", "status", "rejects retry", "doubts resolve")
+OTHERS = ("rejects export", "evidence", "metrics", "import --remap")
+OF_A_BATCH = ("status", "undo --dry-run", "verify", "import --again", "undo", "purge")
 SAID = ("[]", "{}", "null", "7", '{"target": 1}', '"x"')
 
 
@@ -43,7 +45,8 @@ def test_damaged_files_of_batches_end_no_command_with_a_fault(seed, lost, home, 
         damage(path, dice)
     if lost:
         lose_ledger(home)
-    for command in COMMANDS:
+    batches = sorted(path.name for path in (home / "batches").iterdir())
+    for command in (*COMMANDS, *OTHERS, *(f"{command} {batch}" for command in OF_A_BATCH for batch in batches)):
         code, out, err = chartferry(*command.split())
         assert out or err, command
         assert "fault of this program" not in err, (command, err)
