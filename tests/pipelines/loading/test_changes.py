@@ -176,6 +176,7 @@ def test_together_only_that_is_taken_back_which_surely_was() -> None:
     left = {
         "gone": read("gone", "404"),
         "without version": read("without version", etag=None),
+        "odd version": read("odd version", etag=7),
         "another's": read("another's", subject={"reference": "Patient/q"}),
     }
     target = Target({"r": read("r"), "done": done, **left})
