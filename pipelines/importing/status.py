@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.home.batch import shown as as_shown
-from pipelines.home.batch_files import MANIFESTS
-from pipelines.home.paths import matching
 from pipelines.importing.parts_under_way import parts_lines, parts_under_way
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.manifests import manifest_in
+from pipelines.ledger.manifests import newest_manifest
 from pipelines.ledger.reasons import open_reasons
 from pipelines.ledger.rejects import open_by_batch, open_in_batch
 from pipelines.ledger.so_far import as_of_now
@@ -66,7 +64,7 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
             "batches": batches,
             "received": received,
             "parts": parts,
-            "manifest": _manifest(ledger.batches_in(home).renew(str(batch_id), MANIFESTS)),
+            "manifest": newest_manifest(ledger.batches_in(home), batch_id),
         }
 
 
@@ -95,12 +93,6 @@ def _rejects(ledger: Ledger, target: str, batch_id: str) -> Iterable[dict[str, A
 
 def _is_about(decision: dict[str, Any], batch_id: str) -> bool:
     return batch_id in (decision["subject"], str(decision["subject"]).rpartition(":")[0])
-
-
-def _manifest(folder: Path) -> dict[str, Any] | None:
-    """Return the manifest of the newest run, of those that are not damaged."""
-    found = filter(None, map(manifest_in, matching(folder, "run-*")))
-    return max(found, key=lambda manifest: str(manifest["started_at"]), default=None)
 
 
 def status_lines(found: dict[str, Any]) -> Iterable[str]:

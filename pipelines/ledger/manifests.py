@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipelines.home.batch_files import MANIFESTS
 from pipelines.home.files import write_whole
 from pipelines.home.paths import matching
 from pipelines.ledger.addresses import spelled_alike
+from pipelines.ledger.kept import Batches
 from pipelines.ledger.lease import is_moment
 
 MANIFEST = "manifest.json"
@@ -28,6 +30,12 @@ def manifest_in(folder: Path) -> dict[str, Any] | None:
     whole["counts"] = {n: c for n, c in counts.items() if _is_count(c)} if isinstance(counts, dict) else {}
     whole["ended_at"] = ended_at if is_moment(ended_at) else None
     return whole
+
+
+def newest_manifest(batches: Batches, batch_id: str) -> dict[str, Any] | None:
+    """Return the manifest of a batch's newest run, of those that are not damaged."""
+    found = filter(None, map(manifest_in, matching(batches.renew(batch_id, MANIFESTS), "run-*")))
+    return max(found, key=lambda manifest: str(manifest["started_at"]), default=None)
 
 
 def put_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
