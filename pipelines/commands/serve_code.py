@@ -3,14 +3,14 @@
 The runs of the home are processes of its code server, so that its target, its secrets and its files stay on this host.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from pipelines.commands.definitions import DEFINITIONS, Reloading, reload_at, stamp_of
-from pipelines.commands.supervising import CannotStart, Child, Say, alone, check_own, free, signals
-from pipelines.commands.up import ATTENDED, REFERENCE, service
-from pipelines.commands.wards import Ward, start, stop, watch
+from pipelines.commands.supervising import CannotStart, Child, Say, alone, check_own, free
+from pipelines.commands.up import ATTENDED, service
+from pipelines.commands.wards import Ward, supervise
 from pipelines.home.dagster_folder import (
     CLINIC,
     CODE_SERVER,
@@ -51,24 +51,21 @@ def serve(home: Path, environ: Mapping[str, str], address: str, service_port: in
         log = home / "dagster" / "code-server.log"
         children = [Child("code server", (*ATTENDED, "code", DEFINITIONS, address), log, listens=at)]
         if bundled:
-            (home / REFERENCE).mkdir(mode=0o700, exist_ok=True)
             children.insert(0, service(home, free(service_port, "--port", "CHARTFERRY_SERVICE_PORT")))
         wards = [Ward(child, environ, clinic) for child in children]
         reloading = Reloading(lambda: stamp_of(home, environ), lambda: reload(*at, environ), say)
-        wakes = stack.enter_context(signals())
-        stack.callback(stop, [wards])
-        say("starting ...")
-        if start(wards, wakes, say):
-            for each in children:
-                if each.url:
-                    say(f"{each.name:11} {each.url.rpartition('/')[0]}")
-            said = environ.get(CODE_SERVER) or address
-            say(f"{'code server':11} {address}  (pages and daemon on another host reach it as {said})")
-            say(f"{'home':11} {home}  (inbox, feeds, batches, published and logs)")
-            say("Ctrl-C ends all of it")
-            watch(wards, wakes, say, [reloading.look, look])
-        say("stopping ...")
+        known_as = environ.get(CODE_SERVER) or address
+        supervise([wards], [], [reloading.look, look], lambda: _tell(children, home, address, known_as, say), say)
     say("stopped")
+
+
+def _tell(children: Sequence[Child], home: Path, address: str, known_as: str, say: Say) -> None:
+    for each in children:
+        if each.url:
+            say(f"{each.name:11} {each.url.rpartition('/')[0]}")
+    say(f"{'code server':11} {address}  (pages and daemon on another host reach it as {known_as})")
+    say(f"{'home':11} {home}  (inbox, feeds, batches, published and logs)")
+    say("Ctrl-C ends all of it")
 
 
 def reload(host: str, port: int, environ: Mapping[str, str]) -> str:

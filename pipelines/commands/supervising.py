@@ -40,7 +40,6 @@ class Child:
     * url: answers with status 200 once the process is ready.
     * socket: exists once the process is ready.
     * listens: host and port that accept connections once the process is ready.
-    * comes_first: True if the other processes need it.
     """
 
     name: str
@@ -48,7 +47,6 @@ class Child:
     log: Path
     url: str | None = None
     socket: Path | None = None
-    comes_first: bool = False
     listens: tuple[str, int] | None = None
     process: subprocess.Popen[bytes] | None = None
     began: int = 0

@@ -10,8 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipelines.commands.definitions import DEFINITIONS, Reloading, reload_at, stamp_of, write_workspace
-from pipelines.commands.supervising import LOOPBACK, Child, Removed, Say, alone, check_web_host, free, signals
-from pipelines.commands.wards import Ward, start, stop, watch
+from pipelines.commands.supervising import LOOPBACK, Child, Removed, Say, alone, check_web_host, free
+from pipelines.commands.wards import Ward, supervise
 from pipelines.home.dagster_folder import INSECURE, dagster_environment, is_set, lacking, prepare_dagster_home
 from pipelines.home.preparing import prepare_home
 from pipelines.session.bundled import SERVICE, STORE
@@ -49,34 +49,21 @@ def _run(home: Path, environ: Mapping[str, str], service_port: int, web_port: in
         if not is_bundled(environ):
             named_target(environ, is_set(environ, INSECURE))
         else:
-            (home / REFERENCE).mkdir(mode=0o700, exist_ok=True)
             children.append(service(home, free(service_port, "--port", "CHARTFERRY_SERVICE_PORT")))
-        runtime = Path(stack.enter_context(TemporaryDirectory(prefix="chartferry-")))
-        code, *others = _dagster(folder, runtime, free(web_port, "--web-port", "CHARTFERRY_WEB_PORT"))
-        children += [code, *others]
-        reloading = Reloading(lambda: stamp_of(home, environ), lambda: reload_at(str(code.socket), environ), say)
-        wakes = stack.enter_context(signals())
-        wards = [Ward(child, environ) for child in children]
-        stack.callback(stop, [wards])
-        say("starting ...")
-        first = [ward for ward in wards if ward.child.comes_first]
-        if start(first, wakes, say) and start([ward for ward in wards if ward not in first], wakes, say):
-            _tell(children, home, say)
-            watch(wards, wakes, say, [reloading.look, look])
-        say("stopping ...")
+        socket = Path(stack.enter_context(TemporaryDirectory(prefix="chartferry-"))) / "code.sock"
+        children.append(code_server(socket, folder / "code-server.log"))
+        others = pages_and_daemon(folder, {DEFINITIONS: socket}, free(web_port, "--web-port", "CHARTFERRY_WEB_PORT"))
+        reloading = Reloading(lambda: stamp_of(home, environ), lambda: reload_at(str(socket), environ), say)
+        first, shared = ([Ward(child, environ) for child in some] for some in (children, others))
+        supervise([first], shared, [reloading.look, look], lambda: _tell([*children, *others], home, say), say)
 
 
 def service(home: Path, port: int) -> Child:
-    """Return the bundled service over the store of a home."""
+    """Return the bundled service over the store of a home, with the folder of its reference data."""
+    (home / REFERENCE).mkdir(mode=0o700, exist_ok=True)
     serve = ("serve", "--store", str(home / STORE), "--host", LOOPBACK, "--port", str(port), "--until-stdin-closes")
     url = f"http://{LOOPBACK}:{port}/health"
-    return Child("service", (*SERVICE, *serve), home / "service.log", url, comes_first=True)
-
-
-def _dagster(folder: Path, runtime: Path, port: int) -> list[Child]:
-    """Return Dagster's three processes. runtime: a folder of the owner, for the socket that they share."""
-    socket = runtime / "code.sock"
-    return [code_server(socket, folder / "code-server.log"), *pages_and_daemon(folder, {DEFINITIONS: socket}, port)]
+    return Child("service", (*SERVICE, *serve), home / "service.log", url)
 
 
 def code_server(socket: Path, log: Path) -> Child:
@@ -85,7 +72,7 @@ def code_server(socket: Path, log: Path) -> Child:
     Any user with write access to the socket can make the server run any program. So it is no port of this machine, and
     it is in a folder of the owner. It is not in the home, since the path of a socket must be short.
     """
-    return Child("code server", (*ATTENDED, "code", DEFINITIONS, str(socket)), log, socket=socket, comes_first=True)
+    return Child("code server", (*ATTENDED, "code", DEFINITIONS, str(socket)), log, socket=socket)
 
 
 def pages_and_daemon(folder: Path, locations: Mapping[str, Path | tuple[str, int]], port: int) -> list[Child]:

@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipelines.commands.definitions import Reloading, reload_at, stamp_of
-from pipelines.commands.supervising import LOOPBACK, Say, alone, check_web_host, free, no_answer, signals
-from pipelines.commands.up import REFERENCE, code_server, pages_and_daemon, service
-from pipelines.commands.wards import Ward, start, stop, watch
+from pipelines.commands.supervising import LOOPBACK, Say, alone, check_web_host, free, no_answer
+from pipelines.commands.up import code_server, pages_and_daemon, service
+from pipelines.commands.wards import Ward, supervise
 from pipelines.home.dagster_folder import check_at_server, dagster_environment, prepare_shared_dagster
 from pipelines.home.dagster_server import POSTGRES, problem_of
 from pipelines.home.exits import BadSetting
@@ -98,21 +98,13 @@ def up_clinics(home: Path, file: Path, environ: Mapping[str, str], web_port: int
         sockets = {clinic.name: runtime / f"{clinic.name}.sock" for clinic in clinics}
         taken = {port, *(clinic.port for clinic in clinics)}
         of_clinics = [_of_clinic(clinic, sockets[clinic.name], home, taken) for clinic in clinics]
-        wards = [ward for group in of_clinics for ward in group]
         common = {**environment_for(elsewhere), **dagster_environment(home, shared), "CHARTFERRY_HOME": str(home)}
         web, daemon = pages_and_daemon(folder, {**sockets, **{each.clinic: each.at for each in elsewhere}}, port)
         for_all = [Ward(web, environment_of_pages(elsewhere, common)), Ward(daemon, common)]
         pages = f"http://{LOOPBACK}:{port}"
         looks = [look, *(_reloading(clinic, sockets[clinic.name], say).look for clinic in clinics)]
         looks += [Watched(each, say).look for each in elsewhere]
-        wakes = stack.enter_context(signals())
-        stack.callback(stop, of_clinics)
-        stack.callback(stop, [for_all])
-        say("starting ...")
-        if start(wards, wakes, say) and start(for_all, wakes, say):
-            _tell(clinics, elsewhere, wards, pages, say)
-            watch([*wards, *for_all], wakes, say, looks)
-        say("stopping ...")
+        supervise(of_clinics, for_all, looks, lambda: _tell(clinics, elsewhere, of_clinics, pages, say), say)
     say("stopped")
 
 
@@ -141,7 +133,6 @@ def _of_clinic(clinic: Clinic, socket: Path, home: Path, taken: set[int]) -> lis
     environ = {**dagster_environment(clinic.home, clinic.environ), "DAGSTER_HOME": str(home / "dagster")}
     children = [code_server(socket, clinic.home / "dagster" / "code-server.log")]
     if clinic.bundled:
-        (clinic.home / REFERENCE).mkdir(mode=0o700, exist_ok=True)
         port = clinic.port
         while not port or (port != clinic.port and port in taken):
             port = free(0, "port", "")
@@ -159,11 +150,11 @@ def _reloading(clinic: Clinic, socket: Path, say: Say) -> Reloading:
 
 
 def _tell(
-    clinics: Sequence[Clinic], elsewhere: Sequence[CodeServer], wards: Sequence[Ward], pages: str, say: Say
+    clinics: Sequence[Clinic], elsewhere: Sequence[CodeServer], groups: Sequence[Sequence[Ward]], pages: str, say: Say
 ) -> None:
     say(f"{'Dagster':9} {pages}")
-    for clinic in clinics:
-        urls = [ward.child.url for ward in wards if ward.clinic == clinic and ward.child.url]
+    for clinic, wards in zip(clinics, groups, strict=True):
+        urls = [ward.child.url for ward in wards if ward.child.url]
         target = urls[0].rpartition("/")[0] if urls else clinic.environ["FHIR_BASE_URL"]
         say(f"{clinic.name:9} {clinic.home}  (inbox, feeds, batches, published and logs; its target is {target})")
     for server in elsewhere:

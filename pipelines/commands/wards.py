@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 
-from pipelines.commands.supervising import CannotStart, Child, Say, asked_to_end
+from pipelines.commands.supervising import CannotStart, Child, Say, asked_to_end, signals
 from pipelines.home.logs import rotate
 from pipelines.session.clinics import Clinic
 
@@ -71,6 +72,29 @@ class Ward:
         when = f"starting it anew in {pause:.0f} s; everything else goes on" if self.ailing else "starting it anew"
         say(f"{self.name} ended ({words}); {when}")
         self.due = time.monotonic() + pause
+
+
+def supervise(
+    groups: Sequence[Sequence[Ward]],
+    shared: Sequence[Ward],
+    looks: Sequence[Callable[[], None]],
+    tell: Callable[[], None],
+    say: Say,
+) -> None:
+    """Run processes until SIGINT or SIGTERM: those of groups first, and then the others, which are ended first.
+
+    looks: are called once a second. tell: says where all of them are, once they are ready. Raises CannotStart.
+    """
+    wards = [ward for group in groups for ward in group]
+    with ExitStack() as stack:
+        wakes = stack.enter_context(signals())
+        stack.callback(stop, groups)
+        stack.callback(stop, [shared])
+        say("starting ...")
+        if start(wards, wakes, say) and start(shared, wakes, say):
+            tell()
+            watch([*wards, *shared], wakes, say, looks)
+        say("stopping ...")
 
 
 def stop(groups: Sequence[Sequence[Ward]]) -> None:

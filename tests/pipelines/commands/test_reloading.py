@@ -82,12 +82,11 @@ def test_the_result_of_a_reload_is_one_sentence(reasons: list[str], said: str) -
 
 def test_dagsters_processes_find_the_code_server_by_a_socket_of_the_owner(tmp_path: Path) -> None:
     """CLI-CMD-01: the file that names it is in the home, where no system removes what is old."""
-    folder, runtime = tmp_path / "dagster", tmp_path / "run"
+    folder, socket = tmp_path / "dagster", tmp_path / "run" / "code.sock"
     folder.mkdir()
-    code, web, daemon = running._dagster(folder, runtime, 3000)
-    server = {"socket": str(code.socket), "location_name": DEFINITIONS}
+    web, daemon = running.pages_and_daemon(folder, {DEFINITIONS: socket}, 3000)
+    server = {"socket": str(socket), "location_name": DEFINITIONS}
     assert yaml.safe_load((folder / "workspace.yaml").read_text()) == {"load_from": [{"grpc_server": server}]}
-    assert code.socket == runtime / "code.sock"
     assert all(str(folder / "workspace.yaml") in each.command for each in (web, daemon))
 
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from pipelines.commands import supervising, up
+from pipelines.commands.definitions import DEFINITIONS
 from pipelines.dagster.guard import ADDRESSES
 from pipelines.home.dagster_folder import WEB_HOST, dagster_environment, prepare_dagster_home
 from tests.support.commands import environment
@@ -34,9 +35,9 @@ def port(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     home = tmp_path_factory.mktemp("home")
     (home / "inbox").mkdir()
     folder, port = prepare_dagster_home(home), supervising.free(0, "--web-port", "")
-    code, server, _ = up._dagster(folder, tmp_path_factory.mktemp("run"), port)
-    if not request.param:
-        server, _ = up.pages_and_daemon(folder, {}, port)
+    at = tmp_path_factory.mktemp("run") / "code.sock"
+    code = up.code_server(at, folder / "code-server.log")
+    server, _ = up.pages_and_daemon(folder, {DEFINITIONS: at} if request.param else {}, port)
     try:
         for child in [code] * request.param + [server]:
             child.start(
