@@ -8,8 +8,8 @@ from pipelines.client.steps import step_for
 from pipelines.ledger.doubts import Doubtful, known_resources, made_before
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files
-from pipelines.loading.identity import Identity
 from pipelines.loading.lookup import ABSENT, FOUND, Doubt, look_up
+from pipelines.loading.row import Identity
 from pipelines.loading.settling import as_doubts
 from pipelines.session.session import Session
 

@@ -7,7 +7,7 @@ from pipelines.client.threads import threads
 from pipelines.corrections.moved import is_other, is_unclear
 from pipelines.corrections.records import Piece, Record, count_records, pieces_of
 from pipelines.ledger.states import MADE
-from pipelines.loading.identity import Identity
+from pipelines.loading.row import Identity
 from pipelines.loading.target_clock import TargetClock
 from pipelines.session.reading import reading
 from pipelines.session.session import Session

@@ -12,8 +12,8 @@ from pipelines.client.identifiers import VALUES_A_SEARCH, values_of
 from pipelines.home.counted import counted, word_for
 from pipelines.ledger.former import earlier_versions
 from pipelines.ledger.rows import Outcome
-from pipelines.loading.identity import Identity
 from pipelines.loading.ownership import Named, Owner, places, value_of
+from pipelines.loading.row import Identity
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 

@@ -8,9 +8,9 @@ from pipelines.client.steps import Step
 from pipelines.home.progress import Progress
 from pipelines.ledger.lease import Held
 from pipelines.ledger.ledger import Ledger
-from pipelines.loading.identity import Identity
 from pipelines.loading.loaded import Batch
 from pipelines.loading.ownership import Owner
+from pipelines.loading.row import Identity
 
 
 @dataclass(frozen=True)

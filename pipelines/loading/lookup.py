@@ -20,8 +20,7 @@ from pipelines.client.steps import Step
 from pipelines.client.whole import whole
 from pipelines.ledger.lease import Clock, utc_text
 from pipelines.ledger.rows import Sighting
-from pipelines.loading.identity import Identity
-from pipelines.loading.row import Row, dated
+from pipelines.loading.row import Identity, Row, dated
 
 Body = dict[str, Any]
 Names = tuple[str | None, str | None]

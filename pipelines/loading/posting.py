@@ -11,8 +11,7 @@ from pipelines.client.steps import BARE, Step
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.answered import TOO_LARGE, Posted, Result, made, read_existing, refused
 from pipelines.loading.book import Book
-from pipelines.loading.identity import Identity
-from pipelines.loading.row import Row, dated, own_identifiers
+from pipelines.loading.row import Identity, Row, dated, own_identifiers
 from pipelines.loading.sending import UNKNOWN_TRIES, BundleSender, Send, Sent
 from pipelines.loading.why import Why
 

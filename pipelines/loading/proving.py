@@ -15,10 +15,9 @@ from pipelines.client.replies import NotDone, NotSent, Refused, Reply, Unknown, 
 from pipelines.client.steps import Step
 from pipelines.loading.answered import Result, made, read_existing
 from pipelines.loading.book import Book
-from pipelines.loading.identity import Identity
 from pipelines.loading.interrupts import undivided
 from pipelines.loading.posting import sender
-from pipelines.loading.row import Row
+from pipelines.loading.row import Identity, Row
 from pipelines.loading.sending import Sent, are_of_others
 from pipelines.loading.why import Why
 

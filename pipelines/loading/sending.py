@@ -28,10 +28,9 @@ from pipelines.client.replies import (
 from pipelines.client.steps import Step
 from pipelines.home.counted import counted
 from pipelines.loading.answered import TOO_LARGE, Bodies, Result, compared, existing, of_its_row, read_back, settled
-from pipelines.loading.identity import Identity
 from pipelines.loading.limits import Sizes, Trouble
 from pipelines.loading.lookup import by_identifier
-from pipelines.loading.row import Row
+from pipelines.loading.row import Identity, Row
 
 NO_ANSWER = "no clear answer ({})"
 UNKNOWN_TRIES = 4

@@ -17,9 +17,8 @@ from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Outcome
 from pipelines.loading.accepted import rows_in
-from pipelines.loading.identity import Identity
 from pipelines.loading.lookup import ABSENT, FOUND, Doubt, due, look_up
-from pipelines.loading.row import Row
+from pipelines.loading.row import Identity, Row
 from pipelines.loading.target_clock import TargetClock
 
 ROWS_A_COMMIT = 1_000

@@ -13,12 +13,11 @@ from pipelines.ledger.rows import KnownRecord, Outcome, Repeat, Sighting
 from pipelines.ledger.standing import Standing, standing_of
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.book import Book
-from pipelines.loading.identity import Identity
 from pipelines.loading.load import Load
 from pipelines.loading.loaded import Loaded
 from pipelines.loading.lookup import ahead
 from pipelines.loading.repeats import as_repeat
-from pipelines.loading.row import Row
+from pipelines.loading.row import Identity, Row
 
 NEWEST = """
 CREATE OR REPLACE TABLE newest AS

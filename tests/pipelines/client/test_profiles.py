@@ -14,8 +14,8 @@ from pipelines.client.tokens import Credentials
 from pipelines.home.exits import BadSetting
 from pipelines.loading.balances import NOT_IN_FORCE
 from pipelines.loading.changes import Changes
-from pipelines.loading.identity import Identity
 from pipelines.loading.ownership import Made, Owner
+from pipelines.loading.row import Identity
 from tests.support.exports import PAYMENTS, QUESTIONS, payments, put, tasks
 from tests.support.fake_answers import Said, outcome
 from tests.support.ledgers import lose_ledger

@@ -15,8 +15,8 @@ from pipelines.client.replies import NotDone, NotSent, Refused, Reply, Unknown
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.answered import Posted, Result
 from pipelines.loading.changes import Changes
-from pipelines.loading.identity import Identity
 from pipelines.loading.ownership import Made, Owner
+from pipelines.loading.row import Identity
 from pipelines.loading.task_content import has, said
 
 NOTE = "http://schemas.example.com/fhir/extensions/note-id"

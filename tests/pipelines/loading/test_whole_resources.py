@@ -7,8 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from pipelines.loading.identity import Identity
-from pipelines.loading.row import Row, own_identifiers
+from pipelines.loading.row import Identity, Row, own_identifiers
 from pipelines.validation.content import canonical, dump
 from tests.conftest import running
 
