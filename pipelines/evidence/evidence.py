@@ -11,14 +11,17 @@ from pipelines.evidence.exported import Batch, rows_of, stage_exported
 from pipelines.evidence.files import MISSING, OTHER, PURGED, files
 from pipelines.evidence.samples import add_both_sides, sample
 from pipelines.evidence.totals import FATES, stage_records, totals, without_rows
-from pipelines.evidence.verified import verified_part
 from pipelines.evidence.written import Evidence, write_evidence
 from pipelines.feeds.terms.rulebook import rules
 from pipelines.home.exits import SET_ASIDE
 from pipelines.ledger.tables import NotPossible
 from pipelines.runs.manifest import rules_version, software_version
 from pipelines.session.session import Session
+from pipelines.verifying.verified import MEANING, Verified
 from pipelines.verifying.verify import verify_target
+
+DIFFERENCES_LISTED = 100
+"""The most differences of each kind that an evidence lists; it counts all of them."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def make_evidence(session: Session, asked: Asked) -> Evidence:
 
     verified = verify_target(session, asked.batch, gather)
     add_both_sides(session, content["sample"]["records"], asked.chart)
-    content["verify"] = verified_part(verified)
+    content["verify"] = _verified(verified)
     content["files"] = files(session, batches)
     for name, now in (("damaged", OTHER), ("missing", MISSING), ("purged", PURGED)):
         content[name] = [each["batch_id"] for each in content["files"] if each["hash_now"] == now]
@@ -135,3 +138,23 @@ def set_aside(db: duckdb.DuckDBPyConnection, session: Session) -> dict[str, Any]
     [[total]] = db.execute(f"SELECT count(*) FROM {_OF_SCOPE}").fetchall()
     listed, decisions = (rows_of(db.execute(query)) for query in (_LISTED, _DECIDED))
     return {"total": total, "by_rule": by_rule, "listed": listed, "decisions": decisions}
+
+
+def _verified(verified: Verified) -> dict[str, Any]:
+    """Return the result of `verify`, with the first differences of each kind."""
+    counts = verified.differences.counts
+    listed = [*(each.line() for each in verified.dropped), *verified.differences.first(DIFFERENCES_LISTED)]
+    kinds = {kind: {"number": number, "meaning": MEANING[kind]} for kind, number in counts.items()}
+    agrees = not set(counts) - {"changed"} and not verified.lost and not verified.dropped
+    return {
+        "sentence": "ledger and target agree" if agrees else "ledger and target do not agree",
+        "agrees": agrees,
+        "rows": verified.rows,
+        "others": verified.others,
+        "without_source": verified.without_source,
+        "ledger_cents": verified.ledger_cents,
+        "target_cents": verified.target_cents,
+        "differences": kinds,
+        "listed": listed,
+        "lost": verified.lost,
+    }

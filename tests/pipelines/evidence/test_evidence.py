@@ -254,7 +254,7 @@ def test_a_file_that_is_not_what_came_is_named(imported, home, asked):
 @pytest.mark.long
 def test_of_many_differences_some_of_each_kind_are_listed_and_how_many_more_there_are(home, target, asked, monkeypatch):
     """EVID-01"""
-    monkeypatch.setattr("pipelines.evidence.verified.LISTED", 2)
+    monkeypatch.setattr("pipelines.evidence.evidence.DIFFERENCES_LISTED", 2)
     rows(home, "payments-1.csv", *(f"k{number},p1,{number}.00,2026-03-01" for number in range(1, 7)))
     asked("import")
     bodies = sorted(target.of("PaymentNotice"), key=lambda body: body["amount"]["value"])
