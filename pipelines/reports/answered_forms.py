@@ -9,10 +9,9 @@ from pipelines.reports.forms import Asked, id_at_target, with_options
 
 ANSWERED = """
     WITH lost AS (
-        SELECT coalesce(sent.named_id, swept.named_id) AS questionnaire_id, count(*) AS responses
+        SELECT told_form.named_id AS questionnaire_id, count(*) AS responses
         FROM questionnaire_response AS response
-        LEFT JOIN sent_response AS sent USING (resource_id)
-        LEFT JOIN swept_response AS swept ON response.resource_id = swept.response_id
+        LEFT JOIN told_form ON response.resource_id = told_form.response_id
         WHERE response.questionnaire_id IS NULL
         GROUP BY ALL
     ),

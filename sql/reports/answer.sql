@@ -1,5 +1,5 @@
 -- table answer: One row per answer of a response, counted as in questionnaire_response.
--- inputs: questionnaire_response, said_answer, sent_response, swept_response, questionnaire, question, answer_option
+-- inputs: questionnaire_response, said_answer, told_form, swept_response, questionnaire, question, answer_option
 -- key: response_id, link_id, position
 -- column response_id VARCHAR key: Id of the QuestionnaireResponse at the target; resource_id of questionnaire_response.
 -- column patient_id VARCHAR patient: Id of the patient.
@@ -31,11 +31,9 @@ WITH answered AS (
         said_answer.number,
         said_answer.text
     FROM questionnaire_response AS response
-    LEFT JOIN sent_response ON response.resource_id = sent_response.resource_id
+    INNER JOIN told_form ON response.resource_id = told_form.response_id
     INNER JOIN said_answer
-        ON
-            response.resource_id = said_answer.response_id
-            AND (sent_response.resource_id IS NOT NULL) = said_answer.is_sent
+        ON told_form.response_id = said_answer.response_id AND told_form.is_sent = said_answer.is_sent
 ),
 
 option_in_words AS (

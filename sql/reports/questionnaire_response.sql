@@ -3,8 +3,8 @@
 --   were taken back, entered in error or gone have no row. A response of the import is gone if a reading of all
 --   responses, an hour or more after it was made or adopted, did not find it. One that is to be superseded counts until
 --   the target has the new one. Its answers are in answer.
--- inputs: landed, ledger_record, ledger_former, ledger_batch, said_answer, sent_response, swept_response,
---   whole_reading, this_publication
+-- inputs: landed, ledger_record, ledger_former, ledger_batch, said_answer, told_form, swept_response, whole_reading,
+--   this_publication
 -- key: resource_id
 -- references: batch_id import_batch
 -- column resource_id VARCHAR key: Id of the QuestionnaireResponse at the target.
@@ -22,11 +22,12 @@
 -- column questions_answered BIGINT value: Number of questions with an answer.
 WITH answered AS (
     SELECT
-        response_id,
-        is_sent,
-        count(DISTINCT item_place) AS questions
+        said_answer.response_id,
+        count(DISTINCT said_answer.item_place) AS questions
     FROM said_answer
-    GROUP BY response_id, is_sent
+    SEMI JOIN told_form
+        ON said_answer.response_id = told_form.response_id AND said_answer.is_sent = told_form.is_sent
+    GROUP BY said_answer.response_id
 ),
 
 own AS (
@@ -40,33 +41,27 @@ own AS (
         ledger_batch.file_name,
         landed.line,
         landed.patient_id,
-        coalesce(sent_response.questionnaire_id, swept_response.questionnaire_id) AS questionnaire_id,
+        told_form.questionnaire_id,
         coalesce(landed.source_at, sending_time(landed.finished_at)) AS authored_at,
         landed.source_at IS NOT NULL AS authored_is_own,
         coalesce(answered.questions, 0) AS questions_answered
     FROM landed
+    INNER JOIN told_form ON landed.resource_id = told_form.response_id
     LEFT JOIN ledger_batch
         ON landed.target = ledger_batch.target AND landed.batch_id = ledger_batch.batch_id
-    LEFT JOIN sent_response ON landed.resource_id = sent_response.resource_id
     LEFT JOIN swept_response ON landed.resource_id = swept_response.response_id
     LEFT JOIN whole_reading ON landed.resource_type = whole_reading.resource_type
-    LEFT JOIN answered
-        ON landed.resource_id = answered.response_id AND (sent_response.resource_id IS NOT NULL) = answered.is_sent
+    LEFT JOIN answered ON landed.resource_id = answered.response_id
     WHERE
         landed.resource_type = 'QuestionnaireResponse'
-        AND (sent_response.resource_id IS NOT NULL OR swept_response.response_id IS NOT NULL)
         AND coalesce(swept_response.counts, landed.finished_at >= whole_reading.shows_until, TRUE)
 ),
 
 known AS (
-    SELECT
-        target,
-        resource_id
+    SELECT *
     FROM ledger_record
-    UNION ALL
-    SELECT
-        target,
-        resource_id
+    UNION ALL BY NAME
+    SELECT *
     FROM ledger_former
 ),
 
@@ -86,15 +81,16 @@ of_others AS (
         NULL AS feed,
         NULL AS file_name,
         NULL AS line,
-        patient_id,
-        questionnaire_id,
-        authored_at,
-        authored_at IS NOT NULL AS authored_is_own,
+        swept_response.patient_id,
+        told_form.questionnaire_id,
+        swept_response.authored_at,
+        swept_response.authored_at IS NOT NULL AS authored_is_own,
         coalesce(answered.questions, 0) AS questions_answered
     FROM swept_response
+    INNER JOIN told_form ON swept_response.response_id = told_form.response_id
     ANTI JOIN made ON swept_response.response_id = made.resource_id
-    LEFT JOIN answered ON swept_response.response_id = answered.response_id AND NOT answered.is_sent
-    WHERE counts
+    LEFT JOIN answered ON swept_response.response_id = answered.response_id
+    WHERE swept_response.counts
 )
 
 SELECT *
