@@ -15,17 +15,10 @@ WITH known AS (
         categories[1].code AS category_code,
         status,
         first_seen_at,
-        changed_at,
-        NULL::TIMESTAMPTZ AS gone_at
+        changed_at
     FROM swept_report
-    UNION ALL
-    SELECT
-        report_id,
-        category_code,
-        status,
-        first_seen_at,
-        changed_at,
-        gone_at
+    UNION ALL BY NAME
+    SELECT *
     FROM gone_report
 ),
 

@@ -4,28 +4,10 @@
 -- doubt keeps its line when a later file is sent for it. If there is none, as of ledgers of older versions, it is the
 -- row of its line from the run of its outcome, else from the last run.
 WITH known AS (
-    SELECT
-        target,
-        resource_type,
-        source,
-        key,
-        batch_id,
-        line,
-        content_hash,
-        finished_at,
-        NULL::BIGINT AS version
+    SELECT *
     FROM ledger_record
-    UNION ALL
-    SELECT
-        target,
-        resource_type,
-        source,
-        key,
-        batch_id,
-        line,
-        content_hash,
-        finished_at,
-        version
+    UNION ALL BY NAME
+    SELECT *
     FROM ledger_former
 ),
 
@@ -75,7 +57,8 @@ elsewhere AS (
         of_target.line,
         sent.batch_id AS body_batch_id,
         sent.folder AS body_folder,
-        sent.line AS body_line
+        sent.line AS body_line,
+        TRUE AS is_its_content
     FROM of_target
     ANTI JOIN here
         ON
@@ -94,34 +77,21 @@ elsewhere AS (
             PARTITION BY of_target.resource_type, of_target.source, of_target.key, of_target.version
             ORDER BY sent.batch_id DESC, sent.run DESC, sent.folder DESC, sent.line DESC
         ) = 1
+),
+
+found AS (
+    SELECT *
+    FROM elsewhere
+    UNION ALL
+    SELECT here.*
+    FROM here
+    ANTI JOIN elsewhere
+        ON
+            here.resource_type = elsewhere.resource_type
+            AND here.source = elsewhere.source
+            AND here.key = elsewhere.key
+            AND here.version IS NOT DISTINCT FROM elsewhere.version
 )
 
-SELECT
-    resource_type,
-    source,
-    key,
-    version,
-    batch_id,
-    line,
-    body_batch_id,
-    body_folder,
-    body_line
-FROM elsewhere
-UNION ALL
-SELECT
-    here.resource_type,
-    here.source,
-    here.key,
-    here.version,
-    here.batch_id,
-    here.line,
-    here.body_batch_id,
-    here.body_folder,
-    here.body_line
-FROM here
-ANTI JOIN elsewhere
-    ON
-        here.resource_type = elsewhere.resource_type
-        AND here.source = elsewhere.source
-        AND here.key = elsewhere.key
-        AND here.version IS NOT DISTINCT FROM elsewhere.version
+SELECT * EXCLUDE (is_its_content)
+FROM found

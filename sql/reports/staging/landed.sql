@@ -25,6 +25,16 @@ before AS (
             PARTITION BY ledger_former.source, ledger_former.resource_type, ledger_former.key
             ORDER BY ledger_former.version DESC
         ) = 1
+),
+
+found AS (
+    SELECT *
+    FROM own
+    WHERE state IN ('created', 'adopted', 'updated', 'superseded')
+    UNION ALL BY NAME
+    SELECT *
+    FROM before
+    WHERE fate IN ('kept', 'standing')
 )
 
 SELECT
@@ -38,21 +48,5 @@ SELECT
     patient_id,
     source_at,
     finished_at,
-    NULL::BIGINT AS version
-FROM own
-WHERE state IN ('created', 'adopted', 'updated', 'superseded')
-UNION ALL
-SELECT
-    target,
-    resource_type,
-    source,
-    key,
-    resource_id,
-    batch_id,
-    line,
-    patient_id,
-    source_at,
-    finished_at,
     version
-FROM before
-WHERE fate IN ('kept', 'standing')
+FROM found
