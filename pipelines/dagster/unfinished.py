@@ -24,7 +24,7 @@ from pipelines.ledger.addresses import known_as
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.lease import BEAT_SECONDS, Silence, holders
 from pipelines.ledger.ledger import Ledger
-from pipelines.session.confirmed import confirmed_since, without_end
+from pipelines.session.confirmed import without_end
 from pipelines.session.connections import target_now
 from pipelines.session.ledger import ledger_of, open_ledger
 
@@ -49,7 +49,8 @@ def unfinished_sensor(
                 begun = begins_ledger(home, environ)
                 return dg.SkipReason("The ledger is begun." if begun else "There is no ledger yet.")
             now = ledger.clock()
-            if not anything_left(ledger, home, catalog):
+            targets = {row["target"] for row in ledger.batches()} or {""}
+            if not any(left_batches(ledger, home, each, catalog) for each in targets):
                 return dg.SensorResult(cursor="{}", skip_reason="Every batch has an end.")
             if are_loaders_at_work(ledger, silence):
                 return dg.SkipReason("A loader is at work.")
@@ -121,15 +122,6 @@ def _left(ledger: Ledger, row: Mapping[str, Any]) -> Left:
     progress = ",".join(f"{state}={number}" for state, (number, _) in sorted(rows.items()))
     since, is_doubtful = datetime.fromisoformat(ledger.worked_on_at(row)), bool(row["in_doubt"])
     return Left(row["batch_id"], row["feed"], progress, since, row["file_name"], is_doubtful)
-
-
-def anything_left(ledger: Ledger, home: Path, catalog: Catalog) -> bool:
-    rows = ledger.batches()
-    if any(confirmed_since(ledger, catalog, target) for target in {row["target"] for row in rows}):
-        return True
-    if any(row["state"] == "running" for row in rows):
-        return True
-    return bool(ledger.batches_in(home).without({row["batch_id"] for row in rows}))
 
 
 def are_loaders_at_work(ledger: Ledger, silence: Silence) -> bool:

@@ -125,7 +125,7 @@ def test_a_failure_under_dagster_tells_no_value(
 
 LOOKS = {
     "inbox": "pipelines.dagster.inbox.look.feed_of",
-    "unfinished": "pipelines.dagster.unfinished.anything_left",
+    "unfinished": "pipelines.dagster.unfinished.left_batches",
     "command_line": "pipelines.dagster.command_line.ended_runs",
     "publish_after_imports": "pipelines.dagster.publishing.news",
     "standing_check_after_imports": "pipelines.dagster.standing.sensor.verdicts_now",
