@@ -9,7 +9,7 @@ from sqlalchemy import select
 from pipelines.home.user import user_name
 from pipelines.ledger import tables as t
 from pipelines.ledger.kept import Batches
-from pipelines.ledger.lease import Holder, Silence, is_dead, this_machine, utc_text
+from pipelines.ledger.lease import Holder, Silence, holders_in, is_dead, this_machine, utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import NotPossible
 from pipelines.receiving.moments import begin_anew
@@ -77,11 +77,9 @@ def _gone(ledger: Ledger, say: Callable[[str], object]) -> set[Holder]:
 
 def _holders(ledger: Ledger, gone: Collection[Holder] = ()) -> set[Holder]:
     """Return holders of targets and of parts, without dead ones and `gone`. A heartbeat makes another holder."""
-    found = set[Holder]()
-    for table in (t.lease, t.part):
-        rows = ledger.read(select(*(table.c[name] for name in Holder._fields)).where(table.c.owner != ""))
-        found |= {Holder(*row) for row in rows}
-    return {each for each in found.difference(gone) if not is_dead(each, ledger.engine.dialect.name == "sqlite")}
+    found = holders_in(ledger.read, t.lease) | holders_in(ledger.read, t.part)
+    in_file = ledger.engine.dialect.name == "sqlite"
+    return {each for each in found.difference(gone) if not is_dead(each, in_file)}
 
 
 def _loads(holder: Holder) -> str:

@@ -89,14 +89,18 @@ def is_dead(holder: Holder, in_file: bool = False) -> bool:
     return False
 
 
-def holders(read: Read, target: str | None = None) -> set[Holder]:
-    """Return the holders of all targets, or of one, that are not surely dead, each with its last heartbeat.
+def holders_in(read: Read, table: Table, target: str | None = None) -> set[Holder]:
+    """Return the holders of all rows of a table, or of those of one target, each with its last heartbeat.
 
     read: runs a query on the ledger.
     """
-    query = select(*(t.lease.c[name] for name in Holder._fields))
-    found = (Holder(*each) for each in read(query if target is None else query.where(t.lease.c.target == target)))
-    return {each for each in found if not is_dead(each)}
+    query = select(*(table.c[name] for name in Holder._fields)).where(table.c.owner != "")
+    return {Holder(*each) for each in read(query if target is None else query.where(table.c.target == target))}
+
+
+def holders(read: Read, target: str | None = None) -> set[Holder]:
+    """Return the holders of all targets, or of one, that are not surely dead."""
+    return {each for each in holders_in(read, t.lease, target) if not is_dead(each)}
 
 
 def seen_of_late(read: Read, now: datetime, target: str | None = None) -> set[Holder]:

@@ -20,6 +20,7 @@ from pipelines.ledger.lease import (
     Leased,
     LeaseLost,
     Silence,
+    holders_in,
     is_dead,
     this_process,
     utc_text,
@@ -165,16 +166,11 @@ class LoaderWatch:
 
         If none is at work, the parts are leftovers of a load that has ended.
         """
-        holders = _holders_of(self._ledger, self._target)
+        holders = holders_in(self._ledger.read, t.lease, self._target)
         silent = self._silence.look(holders)
         at_work = next((each.owner for each in holders if each not in silent and not is_dead(each)), None)
         self.is_lost = bool(holders) and at_work is None
         return at_work
-
-
-def _holders_of(ledger: LedgerAccess, target: str) -> list[Holder]:
-    query = select(*(t.lease.c[name] for name in Holder._fields)).where(t.lease.c.target == target)
-    return list(map(Holder._make, ledger.read(query)))
 
 
 def _begin(ledger: LedgerAccess) -> AbstractContextManager[Connection]:
