@@ -18,7 +18,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Row, and_, delete, exists, func, or_, select, update
+from sqlalchemy import Row, Select, and_, delete, exists, func, or_, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
@@ -34,24 +34,22 @@ ABOUT = (
 )
 CHANGING = ("open", "resubmitted", "closed")
 RESTATE = "UPDATE reject SET state = ?, closed_by_batch = ? WHERE target = ? AND reject_id = ?"
-REPEATED = (
-    select(_again.reject_id)
-    .join(t.batch, and_(t.batch.c.target == _again.target, t.batch.c.batch_id == _again.batch_id))
-    .join(t.versions, and_(t.versions.c.batch_no == t.batch.c.batch_no, t.versions.c.line == _again.line, t.IS_OUTCOME))
-)
-"""Rejects with a row put in for them whose record was at the target already, or has moved to another line.
 
-The query starts from the target's rows that were put in, which are few: outcomes of lines have no index by key.
-"""
-UNREAD = (
-    select(_reject.reject_id)
-    .join(t.batch, and_(t.batch.c.target == _reject.target, t.batch.c.batch_id == _reject.batch_id))
-    .join(
-        t.versions, and_(t.versions.c.batch_no == t.batch.c.batch_no, t.versions.c.line == _reject.line, t.IS_OUTCOME)
-    )
-    .where(_reject.source_key.is_(None))
-)
-"""Rejects whose row could not be read at first, and had such a record once it could be read."""
+
+def _with_outcomes(row: Any) -> Select[Any]:
+    """Select the rejects of rows whose record was at the target already, or has moved to another line. row: columns.
+
+    The query starts from these rows, of which a target has few: outcomes of lines have no index by key.
+    """
+    batch = and_(t.batch.c.target == row.target, t.batch.c.batch_id == row.batch_id)
+    outcome = and_(t.versions.c.batch_no == t.batch.c.batch_no, t.versions.c.line == row.line, t.IS_OUTCOME)
+    return select(row.reject_id).join(t.batch, batch).join(t.versions, outcome)
+
+
+REPEATED = _with_outcomes(_again)
+"""Rejects with such a row put in for them."""
+UNREAD = _with_outcomes(_reject).where(_reject.source_key.is_(None))
+"""Rejects whose own row is such, and could not be read at first."""
 ByKey = Mapping[tuple[str, str, str], Row[Any]]
 """Records by source, resource type and key."""
 
