@@ -274,11 +274,9 @@ def tell_of_others(entries: Sequence[Entry], replies: Sequence[Reply]) -> bool:
     return len(set(made)) < len(made) or any(has_names_of_another(orjson.loads(sent), body) for sent, body in brought)
 
 
-def are_of_others(
-    client: FhirClient, kind: str, made: Sequence[tuple[Entry, str]], read_all: Callable[..., Any] = map
-) -> bool:
+def are_of_others(client: FhirClient, kind: str, made: Sequence[tuple[Entry, str]]) -> bool:
     """True if a resource that an entry made, by its answer, has another record's identifier. It is read by its id."""
-    bodies = read_back(client, kind, [resource_id for _, resource_id in made], read_all)
+    bodies = read_back(client, kind, [resource_id for _, resource_id in made])
     found = ((sent, bodies.get(resource_id)) for (sent, _), resource_id in made)
     return any(body is not None and has_names_of_another(orjson.loads(sent), body) for sent, body in found)
 
