@@ -20,6 +20,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 import orjson
 
+from fhir_service.paths import exists
 from pipelines.client.addresses import is_loopback
 from pipelines.client.client import TRY_AGAIN
 from pipelines.client.connections import begin, client_for, name_of
@@ -28,7 +29,6 @@ from pipelines.client.replies import Late, retry_after
 from pipelines.home.batch import Unreadable
 from pipelines.home.counted import counted
 from pipelines.home.files import replace_whole, to_disk, write_whole
-from pipelines.home.paths import exists
 
 TOKEN = "CHARTFERRY_BULK_TOKEN"  # noqa: S105 - the name of a variable
 KINDS = {"PaymentNotice": "payments", "QuestionnaireResponse": "answers", "Task": "tasks"}

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fhir_service.paths import matching
 from pipelines.client.capabilities import Capabilities
 from pipelines.home.exits import BadSetting
-from pipelines.home.paths import matching
 
 BUILTIN = Path(__file__).with_name("targets")
 INTERFACE = "interface"

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from fhir_service.paths import exists
 from pipelines.client.pace import MOST_WORKERS
 from pipelines.commands.common import (
     AtTarget,
@@ -20,7 +21,6 @@ from pipelines.commands.common import (
     with_target,
 )
 from pipelines.home.exits import UNUSABLE
-from pipelines.home.paths import exists
 
 
 class PathOrAddress(SomePath):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from fhir_service.paths import matching
 from pipelines.home.batch import shown
-from pipelines.home.paths import matching
 from pipelines.home.progress import Progress
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 from sqlalchemy import select
 
-from pipelines.home.paths import exists
+from fhir_service.paths import exists
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reason

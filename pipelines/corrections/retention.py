@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from fhir_service.paths import is_folder, is_link, matching
 from pipelines.home.batch_files import NONE, WITHOUT_ROWS, is_of
 from pipelines.home.counted import counted, word_for
-from pipelines.home.paths import is_folder, is_link, matching
 from pipelines.home.user import user_name
 from pipelines.ledger.answering import OPEN
 from pipelines.ledger.lease import utc_text

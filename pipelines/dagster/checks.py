@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 import dagster as dg
 import pyarrow.compute as pc
 
-from pipelines.home.paths import exists
+from fhir_service.paths import exists
 from pipelines.home.spill import batches
 from pipelines.importing.broken import none_taken, not_known
 from pipelines.ledger.states import LANDED, OUTCOMES

@@ -21,7 +21,7 @@ from dagster._core.storage.sqlite import create_db_conn_string
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from sqlalchemy import Connection, Engine, NullPool, QueuePool, create_engine
 
-from pipelines.home.paths import exists
+from fhir_service.paths import exists
 
 TOGETHER = (DagsterEventType.ASSET_MATERIALIZATION_PLANNED, DagsterEventType.ASSET_MATERIALIZATION)
 BUSY_SECONDS = 30

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fhir_service.paths import matching
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received, received_before
 from pipelines.home.files import write_whole
-from pipelines.home.paths import matching
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.manifests import is_of, manifest_in
 from pipelines.runs.beginning import begin

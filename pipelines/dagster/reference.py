@@ -13,6 +13,7 @@ from typing import Any
 
 import dagster as dg
 
+from fhir_service.paths import is_file, is_folder
 from pipelines.dagster import metadata
 from pipelines.dagster.names import AGAIN, Names
 from pipelines.dagster.workplace import RESOURCE_KEY, workplace_of
@@ -20,7 +21,6 @@ from pipelines.home.batch import shown
 from pipelines.home.counted import listed
 from pipelines.home.files import sha256_of, write_whole
 from pipelines.home.folder import REFERENCE_NOTE
-from pipelines.home.paths import is_file, is_folder
 from pipelines.runs.manifest import software_version
 from pipelines.session.bundled import STORE, label_of, load_reference
 

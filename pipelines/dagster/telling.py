@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fhir_service.paths import exists
 from pipelines.dagster import metadata
 from pipelines.dagster.checks import LoadedBatch, counted_in
 from pipelines.dagster.stages.outcome import NOTHING_SENT, Outcome
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import received_before
-from pipelines.home.paths import exists
 from pipelines.ledger.columns import COPAYMENTS, COUNTS
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import KeptRun, runs_in

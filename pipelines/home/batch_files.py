@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from fhir_service.paths import is_file, matching
 from pipelines.home.batch import is_control
-from pipelines.home.paths import is_file, matching
 
 MANIFESTS = "run-*/manifest.json"
 ACCEPTED = "run-*/accepted.parquet"

@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
+from fhir_service.paths import exists
 from pipelines.home.dagster_server import POSTGRES, at_server, is_on_disk
 from pipelines.home.folder import BadHome
-from pipelines.home.paths import exists
 
 FEED_TAG = "chartferry/feed"
 CLINIC, CLINIC_TAG = "CHARTFERRY_CLINIC", "chartferry/clinic"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from pipelines.home.paths import exists
+from fhir_service.paths import exists
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
 
+from fhir_service.paths import is_link
 from pipelines.home.batch import Unreadable, shown
-from pipelines.home.paths import is_link
 
 SETTING = "CHARTFERRY_INBOX_LINKS"
 BEYOND = "CHARTFERRY_INBOX"

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from fhir_service.paths import is_folder
 from pipelines.home.dagster_folder import CLINIC, prepare_dagster_home
 from pipelines.home.exits import BadSetting
 from pipelines.home.folder import BadHome, make_private
-from pipelines.home.paths import is_folder
 from pipelines.home.scratch import remove_leftovers
 
 INBOX = "inbox"

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from fhir_service.paths import exists, is_folder, is_link, matching
 from pipelines.home.files import locked_folder
-from pipelines.home.paths import exists, is_folder, is_link, matching
 
 SCRATCH = "scratch"
 FORMERLY = (".rehearsal-*", ".dry-run-*", ".rejects-*", "batches/.incoming-*")

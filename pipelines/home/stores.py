@@ -17,11 +17,11 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any, NamedTuple, Protocol
 
+from fhir_service.paths import is_folder
 from pipelines.home.batch import reason_of
 from pipelines.home.exits import Explained
 from pipelines.home.files import locked, write_whole, written_whole
 from pipelines.home.past_names import lying_past, unread_key
-from pipelines.home.paths import is_folder
 
 SCHEMES = ("s3://", "gs://", "az://")
 LACKING = "needs obstore, which is not installed: pip install 'chartferry[cluster]'"

@@ -4,7 +4,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipelines.home.paths import matching
+from fhir_service.paths import matching
 
 FOLDER = Path("dagster") / "ticks"
 

@@ -15,8 +15,8 @@ from prometheus_client.metrics_core import GaugeMetricFamily, InfoMetricFamily, 
 from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 
+from fhir_service.paths import is_file
 from pipelines.home.files import write_whole
-from pipelines.home.paths import is_file
 from pipelines.home.ticks import last_ticks
 from pipelines.importing.broken import ALL_AGES, broken_now, loaded_last
 from pipelines.ledger import tables as t

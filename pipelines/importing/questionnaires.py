@@ -10,9 +10,9 @@ from fhir_service.interface.checking import check
 from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
+from fhir_service.paths import exists
 from pipelines.home.batch import Unreadable, reading_file
 from pipelines.home.folder import make_private
-from pipelines.home.paths import exists
 from pipelines.home.scratch import throwaway_folder
 from pipelines.session.bundled import STORE, load_store
 from pipelines.validation.inspection import ambiguities

@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from fhir_service.paths import is_folder
 from pipelines.client.client import PAGE
 from pipelines.client.pace import Attempts, Patience
 from pipelines.client.replies import Failed, NoResult, NotDone, Refused, Reply, TargetUnusable
 from pipelines.client.threads import threads
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE
 from pipelines.home.files import write_whole
-from pipelines.home.paths import is_folder
 from pipelines.importing.naming import There, condition_of, id_as_name, is_another
 from pipelines.loading.answered import TOO_LARGE
 from pipelines.session.bundled import STORE, load_reference

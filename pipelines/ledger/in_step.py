@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 from sqlalchemy import Connection, select, text
 
-from pipelines.home.paths import matching
+from fhir_service.paths import matching
 from pipelines.ledger import tables as t
 from pipelines.ledger.clock import Moments
 from pipelines.ledger.columns import metadata

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 import msgspec
 
+from fhir_service.paths import matching
 from pipelines.home.files import replace_whole
-from pipelines.home.paths import matching
 from pipelines.ledger.lease import is_moment
 from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fhir_service.paths import exists, is_folder, matching
 from pipelines.home.batch import Received, received_before, source_in
 from pipelines.home.batch_files import holds_rows
-from pipelines.home.paths import exists, is_folder, matching
 from pipelines.ledger.lease import Clock
 
 JOURNAL = "journal"

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fhir_service.paths import matching
 from pipelines.home.batch_files import MANIFESTS
 from pipelines.home.files import write_whole
-from pipelines.home.paths import matching
 from pipelines.ledger.addresses import spelled_alike
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.lease import is_moment

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fhir_service.paths import exists, is_folder, matching
 from pipelines.home.batch import CONTROL, SOURCE, Received, is_control, shown
 from pipelines.home.batch_files import (
     REPLACED,
@@ -24,7 +25,6 @@ from pipelines.home.batch_files import (
 from pipelines.home.batch_log import BatchLog, Entry, History, Version, number_of
 from pipelines.home.files import sha256_of
 from pipelines.home.owning import OWNER, is_owned, own
-from pipelines.home.paths import exists, is_folder, matching
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Folder, Store, StoreUnusable, store_at
 from pipelines.ledger.kept import COPY, JOURNAL, Batches, copies_beyond

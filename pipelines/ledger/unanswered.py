@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 from sqlalchemy import func, select
 
+from fhir_service.paths import matching
 from pipelines.home.batch_files import ACCEPTED, MANIFESTS
-from pipelines.home.paths import matching
 from pipelines.home.spill import batches, is_whole
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import KEYS_A_QUERY, LedgerAccess

@@ -9,8 +9,8 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fhir_service.paths import matching
 from pipelines.home import arrow
-from pipelines.home.paths import matching
 from pipelines.home.spill import batches, is_whole
 from pipelines.loading.row import Row
 

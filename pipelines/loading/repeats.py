@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from pipelines.home.paths import exists
+from fhir_service.paths import exists
 from pipelines.home.spill import batches
 from pipelines.ledger.rejects import found_there
 from pipelines.ledger.rows import Repeat

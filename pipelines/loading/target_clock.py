@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
+from fhir_service.paths import matching
 from pipelines.client.comparison import moment
 from pipelines.home.batch_files import MANIFESTS
-from pipelines.home.paths import matching
 from pipelines.ledger.manifests import run_of
 from pipelines.loading.lookup import ahead
 from pipelines.session.session import Session

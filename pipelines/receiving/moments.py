@@ -10,9 +10,9 @@ from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from fhir_service.paths import exists
 from pipelines.home.batch import Received, Unreadable
 from pipelines.home.files import locked
-from pipelines.home.paths import exists
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.clock import EARLIEST, LAST_FACT, far_behind
 from pipelines.ledger.journal import Journal

@@ -14,6 +14,7 @@ from stat import S_ISREG
 from typing import IO
 from uuid import uuid4
 
+from fhir_service.paths import exists, is_file
 from pipelines.feeds.files.catalog import Feed, form_by_name, plain_name
 from pipelines.home import disk, traces
 from pipelines.home.batch import (
@@ -32,7 +33,6 @@ from pipelines.home.batch import (
 )
 from pipelines.home.files import locked_folder, replace_whole, sha256_of, to_disk
 from pipelines.home.inbox import Inbox
-from pipelines.home.paths import exists, is_file
 from pipelines.home.scratch import throwaway_folder
 from pipelines.ledger.kept import Batches
 from pipelines.receiving.moments import moment_of_receipt, stamp

@@ -9,9 +9,9 @@ from shutil import copytree, ignore_patterns
 
 from sqlalchemy import create_engine, inspect, select
 
+from fhir_service.paths import exists
 from pipelines.home.batch import SOURCE, received_before
 from pipelines.home.inbox import BATCHES
-from pipelines.home.paths import exists
 from pipelines.ledger import tables as t
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.database import address_of, shown

@@ -8,10 +8,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fhir_service.paths import exists
 from pipelines.client.replies import TargetUnusable
 from pipelines.home.batch import Unreadable
 from pipelines.home.folder import make_private
-from pipelines.home.paths import exists
 from pipelines.home.preparing import prepare_home
 from pipelines.home.progress import Progress
 from pipelines.home.scratch import throwaway_folder

@@ -15,12 +15,12 @@ from typing import Any, Self
 import orjson
 
 from fhir_service.interface.site import Site
+from fhir_service.paths import exists
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.rulebook import rules
 from pipelines.home import spill
 from pipelines.home.batch import Unreadable
 from pipelines.home.files import session, written_whole
-from pipelines.home.paths import exists
 from pipelines.rehearsing.refusals import basis, rests_on_decisions, rule_behind
 from pipelines.runs.lines import dollars, first_of
 from pipelines.runs.manifest import rules_version, software_version

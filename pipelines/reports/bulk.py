@@ -13,8 +13,8 @@ from typing import Any
 import duckdb
 import orjson
 
+from fhir_service.paths import matching
 from pipelines.home.files import locked, replace_whole, session, write_whole
-from pipelines.home.paths import matching
 from pipelines.home.scratch import throwaway_folder
 from pipelines.reports.publication import PublicationError, why
 from pipelines.reports.sweep import FILES, held

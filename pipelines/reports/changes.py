@@ -12,8 +12,8 @@ from pathlib import Path
 
 import orjson
 
+from fhir_service.paths import exists
 from pipelines.home.files import locked, session, write_whole
-from pipelines.home.paths import exists
 from pipelines.reports.results import SearchesById
 from pipelines.reports.sweep import FILES, OVERLAP, figures_of, folder_of, keep, now, read_whole
 

@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from fhir_service.paths import matching
 from pipelines.home.files import link_or_copy, locked, sha256_of
 from pipelines.home.owning import OWNER, deployment_of, own
-from pipelines.home.paths import matching
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Held, SomebodyElse, Store, StoreUnusable
 from pipelines.reports.newer import LOCK

@@ -16,8 +16,8 @@ from fhir_service.interface.checking import check
 from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
+from fhir_service.paths import exists
 from pipelines.home import arrow
-from pipelines.home.paths import exists
 from pipelines.ledger.manifests import runs_in
 from pipelines.reports.forms import NO_QUESTION, SIGN, Asked, ask_alike, content_name, with_options
 from pipelines.reports.score_files import ScoreFile, score_files

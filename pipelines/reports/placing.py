@@ -11,9 +11,9 @@ from typing import TypeVar
 import duckdb
 from sqlalchemy import func, select
 
+from fhir_service.paths import exists, is_folder, matching
 from pipelines.home import disk
 from pipelines.home.files import MEMORY, link_or_copy, replace_whole
-from pipelines.home.paths import exists, is_folder, matching
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.newer import PAGE

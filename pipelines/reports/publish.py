@@ -12,9 +12,9 @@ from pathlib import Path
 import duckdb
 from jinja2 import TemplateError
 
+from fhir_service.paths import exists
 from pipelines.home.files import locked, session
 from pipelines.home.folder import REFERENCE_NOTE
-from pipelines.home.paths import exists
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.so_far import keep_so_far

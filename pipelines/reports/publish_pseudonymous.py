@@ -10,8 +10,8 @@ from os import utime
 from pathlib import Path
 from typing import NamedTuple
 
+from fhir_service.paths import matching
 from pipelines.home.files import locked, replace_whole, session
-from pipelines.home.paths import matching
 from pipelines.home.scratch import throwaway_folder
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.making import make_tables, write_files

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 from typing_extensions import TypedDict
 
-from pipelines.home.paths import matching
+from fhir_service.paths import matching
 from pipelines.reports.settings import TomlFile, read_toml
 from pipelines.reports.tables import BrokenTable, sql_folder
 

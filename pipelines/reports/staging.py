@@ -8,9 +8,9 @@ import duckdb
 import pyarrow as pa
 
 from fhir_service.interface.datatypes import ID_PATTERN
+from fhir_service.paths import matching
 from pipelines.feeds.terms.rulebook import rules
 from pipelines.home import arrow
-from pipelines.home.paths import matching
 from pipelines.home.spill import is_whole
 from pipelines.ledger.manifests import is_of_another
 from pipelines.reports.former_forms import checked_by, forms_in

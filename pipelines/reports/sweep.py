@@ -19,11 +19,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fhir_service.paths import exists
 from pipelines.client.replies import NoResult
 from pipelines.client.whole import Incomplete
 from pipelines.home import arrow
 from pipelines.home.files import locked, replace_whole, session, write_whole
-from pipelines.home.paths import exists
 from pipelines.home.spill import Writer
 from pipelines.reports.pages import RESOURCE, SWEPT, PageReader, SweepIncomplete
 

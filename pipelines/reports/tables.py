@@ -16,7 +16,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.home.paths import is_folder, matching
+from fhir_service.paths import is_folder, matching
 from pipelines.reports.views.columns import declared_type
 from pipelines.reports.views.definition import FILES_KEPT, SUFFIX, BadView, Column, View, columns_of, read_view
 from pipelines.reports.views.fhirpath import BadPath

@@ -10,8 +10,8 @@ from typing import Any
 
 import duckdb
 
+from fhir_service.paths import exists
 from pipelines.home.files import replace_whole
-from pipelines.home.paths import exists
 from pipelines.reports.readings import read_at
 from pipelines.reports.results import SearchesById
 from pipelines.reports.sweep import FILES, folder_of

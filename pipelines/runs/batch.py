@@ -3,10 +3,10 @@
 The command line calls `import_file`. Dagster calls the steps: `beginning`, `validating`, `loading`, `ending`.
 """
 
+from fhir_service.paths import exists, is_link
 from pipelines.client.replies import TargetUnusable
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received, Unreadable
-from pipelines.home.paths import exists, is_link
 from pipelines.ledger.tables import NotPossible
 from pipelines.receiving.stage import receive
 from pipelines.runs.beginning import begin

@@ -4,10 +4,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from fhir_service.paths import matching
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.packed import unpacked_sha256
 from pipelines.home.batch import SOURCE, Received, received_before
-from pipelines.home.paths import matching
 from pipelines.home.scratch import remove_abandoned
 from pipelines.ledger.lease import utc_text
 from pipelines.runs.cut_off import lines_left, retry_of

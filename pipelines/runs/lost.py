@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fhir_service.paths import matching
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch_files import MANIFESTS
-from pipelines.home.paths import matching
 from pipelines.ledger.database import history_of
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import is_of, manifest_in, number_of

@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from fhir_service.interface.registry import RESOURCES
+from fhir_service.paths import exists
 from pipelines.home.files import write_whole
-from pipelines.home.paths import exists
 from pipelines.ledger.manifests import manifest_in, put_manifest
 from pipelines.loading.target_clock import AHEAD, ahead_now
 from pipelines.runs.run import Result, Run

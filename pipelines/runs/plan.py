@@ -8,9 +8,9 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from fhir_service.paths import exists, matching
 from pipelines.client.pace import Pace
 from pipelines.home.files import write_whole
-from pipelines.home.paths import exists, matching
 from pipelines.loading.load import Load
 from pipelines.loading.loaded import Batch
 from pipelines.runs.order import Order, Plan

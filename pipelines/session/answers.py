@@ -9,10 +9,10 @@ from typing import Any, Self
 
 import pyarrow.parquet as pq
 
+from fhir_service.paths import exists
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
 from pipelines.feeds.reading.marks import ids_in, marked_form
 from pipelines.home.batch import Unreadable
-from pipelines.home.paths import exists
 from pipelines.ledger.heard import parted
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import feeds_answered

@@ -17,10 +17,10 @@ from typing import Any
 
 import httpx
 
+from fhir_service.paths import exists
 from pipelines.client.replies import TargetUnusable
 from pipelines.home.files import locked_by_name
 from pipelines.home.logs import last_line
-from pipelines.home.paths import exists
 
 SERVICE: tuple[str, ...] = (sys.executable, "-m", "fhir_service")
 SOME_REFUSED = 3

@@ -13,11 +13,11 @@ from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
+from fhir_service.paths import is_folder
 from pipelines.home.batch import reading_file
 from pipelines.home.dagster_folder import CLINIC, CODE_SERVER, INSECURE, is_set
 from pipelines.home.executor import problem_of_executor
 from pipelines.home.exits import BadSetting
-from pipelines.home.paths import is_folder
 from pipelines.home.preparing import INBOX
 from pipelines.session.named import NAMES, is_bundled, named_target
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from fhir_service.interface.site import Site
+from fhir_service.paths import exists
 from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Patience, limiter_of, pace_of
@@ -16,7 +17,6 @@ from pipelines.client.replies import TargetUnusable
 from pipelines.client.steps import BARE, Step, step_for
 from pipelines.client.tokens import Credentials
 from pipelines.home.files import write_whole
-from pipelines.home.paths import exists
 from pipelines.session.bundled import STORE, Say, add_client, bundled_service, names, running, tell
 from pipelines.session.named import is_bundled, named_target
 

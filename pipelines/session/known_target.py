@@ -9,9 +9,9 @@ from pathlib import Path
 
 from sqlalchemy import select
 
+from fhir_service.paths import matching
 from pipelines.client.replies import NoResult, TargetUnusable
 from pipelines.home.batch_files import MANIFESTS
-from pipelines.home.paths import matching
 from pipelines.home.user import user_name
 from pipelines.ledger import tables as t
 from pipelines.ledger.addresses import as_spelled, known_as, spelled_alike

@@ -6,8 +6,8 @@ from functools import partial
 from itertools import permutations
 from pathlib import Path
 
+from fhir_service.paths import exists
 from pipelines.home.inbox import BATCHES, BEYOND
-from pipelines.home.paths import exists
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError

@@ -13,8 +13,8 @@ from fhir_service.interface.checking import check
 from fhir_service.interface.json_text import object_in
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
+from fhir_service.paths import matching
 from pipelines.client.profiles import member
-from pipelines.home.paths import matching
 from pipelines.reports.forms import content_name
 
 MOST_BYTES = 64 << 20

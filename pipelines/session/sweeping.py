@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from pipelines.home.paths import exists
+from fhir_service.paths import exists
 from pipelines.reports.pages import RESOURCE
 from pipelines.reports.readings import RESULTS, Reading
 from pipelines.reports.results import INCLUDE, RESULT, sweep_including, sweep_results, with_results

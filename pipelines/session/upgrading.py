@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 from sqlalchemy import Connection, Table, delete, select
 
-from pipelines.home.paths import matching
+from fhir_service.paths import matching
 from pipelines.ledger import states
 from pipelines.ledger import tables as t
 from pipelines.ledger.lease import is_moment, utc_text

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fhir_service.paths import exists, is_file, is_folder, is_link
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
 from pipelines.home.batch import CONTROL, SOURCE, Received, is_control, received_before, shown
 from pipelines.home.inbox import LEADS_OUT, Inbox
-from pipelines.home.paths import exists, is_file, is_folder, is_link
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.answers import feed_of
 from pipelines.session.confirmed import without_end

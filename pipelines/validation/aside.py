@@ -7,8 +7,8 @@ from typing import BinaryIO, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fhir_service.paths import exists
 from pipelines.home import arrow
-from pipelines.home.paths import exists
 from pipelines.home.spill import BATCH_SIZE
 
 LONG = 1_000

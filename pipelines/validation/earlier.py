@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from fhir_service.paths import exists, matching
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.record import Around
 from pipelines.home import arrow, spill
 from pipelines.home.batch import Received, control_of
 from pipelines.home.files import sha256_of, write_whole
-from pipelines.home.paths import exists, matching
 from pipelines.validation.content import sha
 from pipelines.validation.outcome import Validated, read_from, told_as
 from pipelines.validation.program import program_hash

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from fhir_service.paths import matching
 from pipelines.feeds.reading.chunks import Notice, Places
 from pipelines.home.files import write_whole
-from pipelines.home.paths import matching
 
 PLACES = "places.json"
 """The file in each run's folder with the places of lines, for a batch of several files."""

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fhir_service.paths import is_file, matching
 from pipelines.home.files import sha256_of
-from pipelines.home.paths import is_file, matching
 
 if TYPE_CHECKING:
     from psutil import Process

@@ -5,10 +5,10 @@ from decimal import Decimal
 from difflib import get_close_matches
 
 from fhir_service.interface.json_text import Malformed, parse_json
+from fhir_service.paths import exists
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received, control_of
 from pipelines.home.counted import counted, word_for
-from pipelines.home.paths import exists
 from pipelines.validation.outcome import Validated
 from pipelines.validation.sums import total_said
 

@@ -50,7 +50,7 @@ def imports_of(module: ast.Module) -> set[str]:
 
 def test_no_module_imports_more_than_twelve_others_of_ours():
     """Beside `paths`, which stands for a part of `pathlib`."""
-    few = {"fhir_service.paths", "pipelines.home.paths"}
+    few = {"fhir_service.paths"}
     more = {name for name, module in modules().items() if len(imports_of(module) - few - {name}) > MOST}
     assert not more, "divide these modules"
 
@@ -163,10 +163,6 @@ def test_what_cannot_be_looked_at_is_not_taken_for_absent():
         ("pipelines.feeds.drafting.head", "entry.is_file()"),  # of `os.scandir`: it raises
         ("pipelines.validation.program", "Path(place).glob('*-info')"),  # as imports pass over such a folder
     }
-
-
-def test_both_packages_look_at_paths_alike():
-    assert (ROOT / "fhir_service/paths.py").read_text() == (ROOT / "pipelines/home/paths.py").read_text()
 
 
 def test_requests_are_made_in_threads_that_end_with_their_work():

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from stat import S_ISREG
 
+from fhir_service.paths import is_folder
 from pipelines.home import quiet
 from pipelines.home.batch import is_control
-from pipelines.home.paths import is_folder
 from pipelines.home.preparing import INBOX, check_mounted
 from pipelines.receiving.written import QUIET
 

@@ -1,7 +1,7 @@
 """Publish the reports of the last sweep, and the ledger's present state."""
 
+from fhir_service.paths import exists
 from pipelines.corrections.retention import retain
-from pipelines.home.paths import exists
 from pipelines.ledger.rejects import settle_resubmitted
 from pipelines.reports.publication import Publication
 from pipelines.reports.publish import publish

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from fhir_service.paths import exists, is_file, is_folder
 from pipelines.dagster import metadata
 from pipelines.dagster.stages.outcome import NO_FILE, Outcome
 from pipelines.dagster.workplace import Workplace
@@ -13,7 +14,6 @@ from pipelines.home import traces
 from pipelines.home.batch import Unreadable, batch_name
 from pipelines.home.files import sha256_of
 from pipelines.home.inbox import BATCHES, Inbox
-from pipelines.home.paths import exists, is_file, is_folder
 from pipelines.ledger.kept import Batches
 from pipelines.receiving.stage import receive
 

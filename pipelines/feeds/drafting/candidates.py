@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fhir_service.interface.json_text import object_in
-from pipelines.home.paths import is_folder
+from fhir_service.paths import is_folder
 
 ENDINGS = (".ndjson", ".ndjson.gz")
 SHOWN = 3

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fhir_service.paths import is_folder, matching
 from pipelines.feeds.files.crosswalks import BadCrosswalk, read_csv, read_database
 from pipelines.feeds.files.mistakes import at_line, mistakes
 from pipelines.feeds.files.rules import BadFeed, check_feed
@@ -27,7 +28,6 @@ from pipelines.feeds.terms.texts import composed
 from pipelines.feeds.terms.values import Crosswalk
 from pipelines.home.batch import is_control, reading_file
 from pipelines.home.exits import WronglyAsked
-from pipelines.home.paths import is_folder, matching
 
 BUILTIN = Path(__file__).parents[1] / "builtin"
 FORMS = {".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "json", ".xlsx": "xlsx", ".parquet": "parquet"}

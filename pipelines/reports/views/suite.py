@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import duckdb
 
+from fhir_service.paths import matching
 from pipelines.home.counted import counted
-from pipelines.home.paths import matching
 from pipelines.reports.views.compile import compile_view
 from pipelines.reports.views.definition import HALF_A_CHARACTER, BadView, view_of
 

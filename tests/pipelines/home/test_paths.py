@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.home.paths import exists, is_file, is_folder, is_link, matching
+from fhir_service.paths import exists, is_file, is_folder, is_link, matching
 
 ALL = (exists, is_file, is_folder, is_link)
 
