@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.exports import QUESTIONS
+from tests.support.exports import QUESTIONS, feed_file
 from tests.support.payers import claim
 
 PAYMENTS, TASKS, RESPONSES = 6, 3, 3
@@ -52,10 +52,8 @@ class Source:
 
 def write_feeds(home: Path) -> None:
     """Feeds like the built-in ones, whose changed records are brought to the target."""
-    (home / "feeds").mkdir(parents=True, exist_ok=True)
     for name, (kind, changed, columns) in FEEDS.items():
-        text = f'kind = "{kind}"\nfiles = ["{name}*.csv"]\nchanged = "{changed}"\n[columns]\n'
-        (home / "feeds" / f"{name}.toml").write_text(text + "".join(f'{column} = "{column}"\n' for column in columns))
+        feed_file(home, name, f'kind = "{kind}"\nfiles = ["{name}*.csv"]\nchanged = "{changed}"\n', ",".join(columns))
 
 
 def first_exports(home: Path, run: int, dice: random.Random, times: int = 1) -> Source:

@@ -16,6 +16,7 @@ import pytest
 
 from tests.hapi.server import Hapi, new_home, of_home, said, there
 from tests.hapi.watching import ARRIVES, AT_WORK, DONE, HEARD, LOOKED_UP, Moments, watched
+from tests.support.exports import feed_file
 
 SEEDS = int(os.environ.get("HAPI_SEEDS", "3"))
 
@@ -57,13 +58,11 @@ pytestmark = pytest.mark.long
 
 def exports(home: Path, source: str) -> Path:
     """An inbox with payments and tasks of a source of their own, for the samples' patients."""
-    inbox, feeds = home / "inbox", home / "feeds"
+    inbox = home / "inbox"
     inbox.mkdir()
-    feeds.mkdir()
     for kind, rows in ROWS.items():
-        names = COLUMNS[kind].split(",")
-        feed = f'kind = "{kind}"\nsource = "{source}"\nfiles = ["{kind}*"]\ntimezone = "UTC"\n[columns]\n'
-        (feeds / f"{kind}-killed.toml").write_text(feed + "".join(f'{name} = "{name}"\n' for name in names))
+        says = f'kind = "{kind}"\nsource = "{source}"\nfiles = ["{kind}*"]\ntimezone = "UTC"\n'
+        feed_file(home, f"{kind}-killed", says, COLUMNS[kind])
         lines = (CELLS[kind].format(key=f"k{n}", patient=f"p{n % 200 + 1:03}") for n in range(rows))
         (inbox / f"{kind}.csv").write_text("\n".join([COLUMNS[kind], *lines]) + "\n")
     return inbox

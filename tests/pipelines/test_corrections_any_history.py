@@ -19,6 +19,7 @@ import pytest
 
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.ledger import Ledger
+from tests.support.exports import feed_file
 from tests.support.ledgers import lose_tables, read_ledger
 from tests.support.told_of_rows import Law, Put, body_of, origin_in
 
@@ -100,12 +101,8 @@ class History:
         target.refuse = lambda body: (
             self.refuses and (body.get("amount", {}).get("value", 0) % 1 == 0.5 or "v50" in body.get("description", ""))
         )
-        (home / "feeds").mkdir()
         for feed, columns in COLUMNS.items():
-            named = "".join(f'{name} = "{name}"\n' for name in columns)
-            (home / "feeds" / f"{feed}.toml").write_text(
-                f'kind = "{KINDS[feed]}"\nfiles = ["{feed}*"]\n[columns]\n{named}'
-            )
+            feed_file(home, feed, f'kind = "{KINDS[feed]}"\nfiles = ["{feed}*"]\n', ",".join(columns))
 
     def step(self):
         act = self.dice.choices(list(ACTS), list(ACTS.values()))[0]

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 
-from tests.support.exports import QUESTIONS
+from tests.support.exports import QUESTIONS, feed_file
 from tests.support.ledgers import read_ledger
 
 KEYS = [f"k{number}" for number in range(4)]
@@ -26,12 +26,9 @@ class Sequence:
         self.home, self.target, self.asked, self.chartferry, self.dice = home, target, asked, chartferry, dice
         self.files = []
         target.stored["q1"] = QUESTIONS
-        (home / "feeds").mkdir()
         for feed, columns in COLUMNS.items():
-            head = (
-                f'kind = "{KINDS[feed]}"\nfiles = ["{feed}*"]\nchanged = "{dice.choice(POLICIES[feed])}"\n[columns]\n'
-            )
-            (home / "feeds" / f"{feed}.toml").write_text(head + "".join(f'{name} = "{name}"\n' for name in columns))
+            says = f'kind = "{KINDS[feed]}"\nfiles = ["{feed}*"]\nchanged = "{dice.choice(POLICIES[feed])}"\n'
+            feed_file(home, feed, says, ",".join(columns))
 
     def step(self):
         getattr(self, self.dice.choices(list(COMMANDS), list(COMMANDS.values()))[0])()

@@ -1,4 +1,6 @@
-"""Small exports of payments and tasks in the inbox of a home, and a questionnaire for answers."""
+"""Small exports of payments and tasks in the inbox of a home, feed files, and a questionnaire for answers."""
+
+from pathlib import Path
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id\n"
 
@@ -11,10 +13,19 @@ QUESTIONS = {
     "item": [{"linkId": "1", "type": "text", "text": "?", "repeats": False}],
 }
 TASKS = "task_id,patient_id,description,status,requester_id\n"
+ANSWERS = "response_id,patient_id,questionnaire,question,answer_text\n"
 
 
 def put(home, name, text):
     (home / "inbox" / name).write_text(text)
+
+
+def feed_file(home: Path, name: str, says: str, header: str) -> Path:
+    """Write a feed file with these settings, each of whose columns is called as what it holds; return its path."""
+    path = home / "feeds" / f"{name}.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{says}[columns]\n" + "".join(f'{column} = "{column}"\n' for column in header.strip().split(",")))
+    return path
 
 
 def payments(home, *rows, name="payments.csv"):

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
+from tests.support.exports import feed_file
+
 TASKS = "task_id,patient_id,description,status,requester_id"
 
 
 def feed_of_tasks(home: Path) -> None:
-    (home / "feeds").mkdir(exist_ok=True)
-    columns = "".join(f'{column} = "{column}"\n' for column in TASKS.split(","))
-    terms = 'kind = "tasks"\nsource = "default"\nfiles = ["tasks*"]\nchanged = "update"\n[columns]\n'
-    (home / "feeds" / "tasks.toml").write_text(terms + columns)
+    feed_file(home, "tasks", 'kind = "tasks"\nsource = "default"\nfiles = ["tasks*"]\nchanged = "update"\n', TASKS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.exports import QUESTIONS
+from tests.support.exports import ANSWERS, QUESTIONS, feed_file
 from tests.support.giving_back import HEADER
 
 pytestmark = pytest.mark.usefixtures("additions")
@@ -99,19 +99,14 @@ def test_of_two_rows_with_one_key_the_other_stays_a_reject_when_it_is_still_wron
 def test_a_row_that_gets_the_key_of_another_record_by_its_correction_does_not_take_its_place(practice):
     """LEDGER-07, LEDGER-08: a row without a key was but one answer of a response, whose others are in the chart."""
     practice.target.stored["q1"] = QUESTIONS
-    columns = "response_id patient_id questionnaire question answer_text".split()
-    feeds = practice.home / "feeds"
-    feeds.mkdir()
-    said = "".join(f'{name} = "{name}"\n' for name in columns)
-    (feeds / "forms.toml").write_text(f'kind = "answers"\nfiles = ["forms*"]\nchanged = "supersede"\n[columns]\n{said}')
-    header = ",".join(columns) + "\n"
-    practice.take(header + "r1,p1,q1,1,first\n,p1,q1,1,second\n", "forms.csv")
+    feed_file(practice.home, "forms", 'kind = "answers"\nfiles = ["forms*"]\nchanged = "supersede"\n', ANSWERS)
+    practice.take(ANSWERS + "r1,p1,q1,1,first\n,p1,q1,1,second\n", "forms.csv")
     (export,) = practice.export().values()
     code, found = practice.take(export.replace(b",,p1", b",r1,p1"), "fixed.csv")
     assert (code, found["totals"]["superseded"], found["totals"]["rejected"]) == (3, 0, 1)
     (kept,) = practice.target.of("QuestionnaireResponse")
     assert (kept["status"], kept["item"][0]["answer"]) == ("completed", [{"valueString": "first"}])
-    assert practice.take(header + "r1,p1,q1,1,other\n", "forms-2.csv")[1]["totals"]["superseded"] == 1
+    assert practice.take(ANSWERS + "r1,p1,q1,1,other\n", "forms-2.csv")[1]["totals"]["superseded"] == 1
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tests.support.exports import feed_file
+
 pytestmark = pytest.mark.usefixtures("additions")
 
 TASKS = "task_id,description,status,requester_id\n"
@@ -12,10 +14,7 @@ TASKS = "task_id,description,status,requester_id\n"
 @pytest.fixture
 def tasks(practice):
     """The feed of tasks whose changes are applied: with the policy `update`."""
-    named = "".join(f'{name} = "{name}"\n' for name in TASKS.strip().split(","))
-    (practice.home / "feeds").mkdir()
-    said = f'kind = "tasks"\nfiles = ["call*"]\nchanged = "update"\n[columns]\n{named}'
-    (practice.home / "feeds" / "call.toml").write_text(said)
+    feed_file(practice.home, "call", 'kind = "tasks"\nfiles = ["call*"]\nchanged = "update"\n', TASKS)
     return practice
 
 

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 
@@ -11,10 +12,8 @@ import pyarrow as pa
 import pytest
 
 from tests.support.archives import zipped
+from tests.support.exports import PAYMENTS, TASKS, feed_file
 from tests.support.publishing import publish_nothing
-
-PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id\n"
-TASKS = "task_id,patient_id,description,status,requester_id\n"
 
 
 @pytest.fixture
@@ -95,9 +94,8 @@ def test_a_change_that_is_made_closes_the_reject_of_an_earlier_one(home, target,
     put("tasks-2.csv", call("t1", "two"))
     asked("import")
     assert rejects(home) == [("t1", "open")]
-    text = f'kind = "tasks"\nsource = "default"\nfiles = ["tasks*"]\nchanged = "{changed}"\n[columns]\n'
-    names = TASKS.strip().split(",")
-    (home / "feeds" / "tasks.toml").write_text(text + "".join(f'{name} = "{name}"\n' for name in names))
+    says = f'kind = "tasks"\nsource = "default"\nfiles = ["tasks*"]\nchanged = "{changed}"\n'
+    feed_file(home, "tasks", says, TASKS)
     put("tasks-3.csv", call("t1", "three"))
     found = asked("import")
     if changed == "update":
@@ -164,12 +162,8 @@ def test_a_file_that_comes_again_is_the_older_one_however_it_is_packed(first, ag
 
 def updating(home, name):
     """A feed of tasks under a name, whose records are updated."""
-    text = 'kind = "tasks"\nsource = "default"\nfiles = ["tasks*"]\nchanged = "update"\n[columns]\n'
-    (home / "feeds").mkdir(exist_ok=True)
-    for path in (home / "feeds").iterdir():
-        path.unlink()
-    columns = "".join(f'{column} = "{column}"\n' for column in TASKS.strip().split(","))
-    (home / "feeds" / f"{name}.toml").write_text(text + columns)
+    shutil.rmtree(home / "feeds", ignore_errors=True)
+    feed_file(home, name, 'kind = "tasks"\nsource = "default"\nfiles = ["tasks*"]\nchanged = "update"\n', TASKS)
 
 
 @pytest.mark.long
@@ -334,9 +328,7 @@ def test_a_reject_is_closed_again_once_its_correction_is_loaded_again(home, targ
 @pytest.mark.long
 def test_a_feed_may_say_that_what_was_taken_back_is_loaded(undone, home, target, put, asked):
     """LEDGER-18"""
-    text = 'kind = "tasks"\nsource = "default"\nfiles = ["tasks*"]\ntaken_back = "load"\n[columns]\n'
-    names = TASKS.strip().split(",")
-    (home / "feeds" / "tasks.toml").write_text(text + "".join(f'{name} = "{name}"\n' for name in names))
+    feed_file(home, "tasks", 'kind = "tasks"\nsource = "default"\nfiles = ["tasks*"]\ntaken_back = "load"\n', TASKS)
     put("tasks-2.csv", call("t1", "call 1"))
     assert asked("import")["totals"]["created"] == 1
     assert there(target) == ["call 1"]

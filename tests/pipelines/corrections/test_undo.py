@@ -19,7 +19,7 @@ from pipelines.ledger.tables import LedgerError
 from pipelines.loading.changes import Changes
 from pipelines.runs.lines import SHOWN_NEXT
 from tests.support.commands import totals_close
-from tests.support.exports import QUESTIONS, TASKS, payments, put, tasks
+from tests.support.exports import ANSWERS, QUESTIONS, TASKS, feed_file, payments, put, tasks
 from tests.support.fake_target import Handler
 from tests.support.ledgers import decisions
 from tests.support.publishing import PAGED
@@ -345,10 +345,7 @@ def asked_of_status(chartferry):
 
 def let_update(home):
     """Have later files update tasks."""
-    (home / "feeds").mkdir()
-    columns = "".join(f'{name} = "{name}"\n' for name in TASKS.strip().split(","))
-    text = f'kind = "tasks"\nfiles = ["tasks*.csv"]\nchanged = "update"\n[columns]\n{columns}'
-    (home / "feeds" / "tasks.toml").write_text(text)
+    feed_file(home, "tasks", 'kind = "tasks"\nfiles = ["tasks*.csv"]\nchanged = "update"\n', TASKS)
 
 
 def test_what_the_target_does_not_let_an_undo_take_back_is_there_as_before(home, target, asked, chartferry):
@@ -560,13 +557,10 @@ def test_what_was_gone_and_is_there_again_after_its_record_was_taken_back_is_tak
 def test_what_later_files_put_in_the_place_of_the_batchs_is_counted(home, target, asked, chartferry):
     """CLI-CMD-10: superseded, or loaded anew after it was taken back."""
     target.stored["q1"] = QUESTIONS
-    (home / "feeds").mkdir()
-    columns = "response_id patient_id questionnaire question answer_text".split()
-    text = 'kind = "answers"\nfiles = ["answers*.csv"]\nchanged = "supersede"\n[columns]\n'
-    (home / "feeds" / "answers.toml").write_text(text + "".join(f'{name} = "{name}"\n' for name in columns))
+    feed_file(home, "answers", 'kind = "answers"\nfiles = ["answers*.csv"]\nchanged = "supersede"\n', ANSWERS)
 
     def load(name, *answers):
-        put(home, name, ",".join(columns) + "\n" + "".join(f"r{n},p1,q1,1,{said}\n" for n, said in enumerate(answers)))
+        put(home, name, ANSWERS + "".join(f"r{n},p1,q1,1,{said}\n" for n, said in enumerate(answers)))
         return asked("import")["batches"][0]["batch_id"]
 
     load("answers-1.csv", "one", "one", "one")

@@ -33,6 +33,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.reports.tables import report_tables, sql_folder
 from pipelines.validation.outcome import Validated
 from tests.support.commands import command
+from tests.support.exports import PAYMENTS, feed_file
 from tests.support.practice import SAMPLES, Practice, failures, materialized, observed, practicing, verdicts
 from tests.support.publishing import publish_only
 
@@ -249,22 +250,19 @@ def test_failed_partitions_go_well_in_a_backfill_once_the_reason_is_gone(
 
     `make test` has the one of all stages with the file of copayments, below.
     """
-    feed = practice.home / "feeds" / "till.toml"
-    feed.parent.mkdir(exist_ok=True)
-    columns = "".join(f'{name} = "{name}"\n' for name in ("payment_id", "patient_id", "amount", "paid_on"))
-    text = f'kind = "payments"\nfiles = ["till*"]\nmax_rejects = 0\n[columns]\n{columns}'
-    feed.write_text(text)
+    header = "payment_id,patient_id,amount,paid_on\n"
+    feed = feed_file(practice.home, "till", 'kind = "payments"\nfiles = ["till*"]\nmax_rejects = 0\n', header)
     batches = []
     for number in (1, 2):
         path = practice.home / "inbox" / f"till-{number}.csv"
-        path.write_text(f"payment_id,patient_id,amount,paid_on\nT{len(stages)}{number},p,much,2026-01-05\n")
+        path.write_text(f"{header}T{len(stages)}{number},p,much,2026-01-05\n")
         batches.append(batch_id_of(load_feed(feed), path))
     practice.instance.add_dynamic_partitions("till batches", batches)
     stopped = practice.run("import_till", *batches)
     assert not stopped.success
     assert verdicts(stopped)["rejects_stay_within_the_limit"] == (False, "ERROR")
     assert [practice.batch(batch_id)["state"] for batch_id in batches] == ["stopped", "stopped"]
-    feed.write_text(text.replace("max_rejects = 0", "max_rejects = 5"))
+    feed.write_text(feed.read_text().replace("max_rejects = 0", "max_rejects = 5"))
     again = practice.run("import_till", *batches, assets=[dg.AssetKey(["till", stage]) for stage in stages])
     assert again.success, failures(again)
     assert [practice.batch(batch_id)["state"] for batch_id in batches] == ["finished", "finished"]
@@ -275,21 +273,17 @@ def test_failed_partitions_go_well_in_a_backfill_once_the_reason_is_gone(
 @pytest.mark.long
 def test_a_file_of_copayments_alone_blocks_until_its_feed_confirms_it(practice: Practice) -> None:
     """LEDGER-23"""
-    feed = practice.home / "feeds" / "till.toml"
-    feed.parent.mkdir(exist_ok=True)
-    columns = "".join(f'{name} = "{name}"\n' for name in ("payment_id", "patient_id", "amount", "paid_on", "claim_id"))
-    text = f'kind = "payments"\nfiles = ["till*"]\n[columns]\n{columns}'
-    feed.write_text(text)
+    feed = feed_file(practice.home, "till", 'kind = "payments"\nfiles = ["till*"]\n', PAYMENTS)
     path = practice.home / "inbox" / "till-copayments.csv"
     rows = "".join(f"C{number},p,1.00,2026-01-05,c\n" for number in range(20))
-    path.write_text(f"payment_id,patient_id,amount,paid_on,claim_id\n{rows}")
+    path.write_text(PAYMENTS + rows)
     batch_id = batch_id_of(load_feed(feed), path)
     practice.instance.add_dynamic_partitions("till batches", [batch_id])
     result = practice.run("import_till", batch_id)
     assert not result.success
     assert verdicts(result)["copayments_are_confirmed"] == (False, "ERROR")
     assert practice.batch(batch_id)["state"] == "stopped"
-    feed.write_text(text.replace("[columns]", 'copayments = "all"\n[columns]'))
+    feed.write_text('copayments = "all"\n' + feed.read_text())
     again = practice.run("import_till", batch_id)
     assert verdicts(again)["copayments_are_confirmed"] == (True, "ERROR")
     assert practice.batch(batch_id)["state"] == "finished"

@@ -9,11 +9,9 @@ import pytest
 
 from pipelines.dagster.checks import counted_in
 from tests.support.commands import totals_close
-from tests.support.exports import QUESTIONS
+from tests.support.exports import ANSWERS, QUESTIONS, TASKS, feed_file
 
-TASKS = "task_id,patient_id,description,status,requester_id\n"
 TORN = 'k1,p1,a "cut,by" a comma,requested,a\n'
-ANSWERS = "response_id,patient_id,questionnaire,question,answer_text\n"
 SWALLOWED = 'r1,p1,q1,1,"fine\nr9,p1,q1,1,text of a row\nend"\n'
 GOOD = "r2,p1,q1,1,well\n"
 
@@ -22,10 +20,8 @@ GOOD = "r2,p1,q1,1,well\n"
 def fed(home, target):
     """A home with feeds of these columns."""
     target.stored["q1"] = QUESTIONS
-    (home / "feeds").mkdir()
     for name, kind, header in (("call", "tasks", TASKS), ("form", "answers", ANSWERS)):
-        columns = "".join(f'{column} = "{column}"\n' for column in header.strip().split(","))
-        (home / "feeds" / f"{name}.toml").write_text(f'kind = "{kind}"\nfiles = ["{name}*"]\n[columns]\n{columns}')
+        feed_file(home, name, f'kind = "{kind}"\nfiles = ["{name}*"]\n', header)
     return home
 
 

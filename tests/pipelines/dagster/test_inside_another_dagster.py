@@ -8,19 +8,14 @@ import pytest
 from pipelines.dagster.component import ChartferryImports
 from pipelines.definitions import build
 from tests.support.commands import forget_settings
-
-FEED = 'name = "front_desk"\nkind = "payments"\nsource = "front_desk"\nfiles = ["desk*.csv"]\n[columns]\n' + "".join(
-    f'{name} = "{name}"\n' for name in ("payment_id", "patient_id", "amount", "paid_on")
-)
+from tests.support.exports import feed_file
 
 
 @pytest.fixture
 def feeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     forget_settings(monkeypatch)
-    folder = tmp_path / "feeds"
-    folder.mkdir()
-    (folder / "front_desk.toml").write_text(FEED)
-    return folder
+    says = 'name = "front_desk"\nkind = "payments"\nsource = "front_desk"\nfiles = ["desk*.csv"]\n'
+    return feed_file(tmp_path, "front_desk", says, "payment_id,patient_id,amount,paid_on").parent
 
 
 def keys(defs: dg.Definitions) -> set[str]:

@@ -31,6 +31,7 @@ from pipelines.home.dagster_folder import BATCH_TAG, FILE_TAG
 from pipelines.ledger import tables as t
 from pipelines.ledger.lease import Silence, utc_text
 from pipelines.ledger.ledger import Ledger
+from tests.support.exports import PAYMENTS, feed_file
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
 FIRST = timedelta(minutes=5)
@@ -242,10 +243,7 @@ def test_the_sensor_asks_for_copayments_that_waited_once_their_feed_confirms_the
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, read_by: str, asked: bool
 ) -> None:
     """LEDGER-23: once for each change of the feed file."""
-    feed = tmp_path / "feeds" / "till.toml"
-    feed.parent.mkdir()
-    columns = "".join(f'{name} = "{name}"\n' for name in ("payment_id", "patient_id", "amount", "paid_on", "claim_id"))
-    feed.write_text(f'kind = "payments"\nfiles = ["till*"]\ncopayments = "{said}"\n[columns]\n{columns}')
+    feed = feed_file(tmp_path, "till", f'kind = "payments"\nfiles = ["till*"]\ncopayments = "{said}"\n', PAYMENTS)
     received(tmp_path, "till-waits")
     with closing(Ledger.open(tmp_path / "ledger.db", lambda: NOW - timedelta(days=1))) as ledger:
         ledger.start_batch("here", "till-waits", feed="till", file_name="till.csv")

@@ -16,7 +16,7 @@ from pipelines.evidence.samples import _questions, _says
 from pipelines.home.exits import INTERRUPTED
 from pipelines.session.questionnaires import Snapshot
 from tests.support.commands import listening, load, run
-from tests.support.exports import PAYMENTS, TASKS, put, tasks
+from tests.support.exports import PAYMENTS, TASKS, feed_file, put, tasks
 from tests.support.ledgers import lose_ledger
 
 SAMPLES = Path(__file__).parents[3] / "data" / "samples"
@@ -160,11 +160,8 @@ def test_a_discard_and_its_reason_are_told(imported, asked, chartferry):
 @pytest.mark.long
 def test_versions_and_what_was_taken_back_are_told_apart(home, target, asked):
     """EVID-01"""
-    (home / "feeds").mkdir(exist_ok=True)
-    (home / "feeds" / "calls.toml").write_text(
-        'name = "calls"\nkind = "tasks"\nsource = "calls"\nchanged = "update"\nfiles = ["calls*.csv"]\n[columns]\n'
-        + "".join(f'{name} = "{name}"\n' for name in TASKS.strip().split(","))
-    )
+    says = 'name = "calls"\nkind = "tasks"\nsource = "calls"\nchanged = "update"\nfiles = ["calls*.csv"]\n'
+    feed_file(home, "calls", says, TASKS)
     put(home, "calls-1.csv", f"{TASKS}t1,p1,call,requested,a\nt2,p1,call,requested,a\n")
     asked("import")
     put(home, "calls-2.csv", f"{TASKS}t1,p1,call,completed,a\n")

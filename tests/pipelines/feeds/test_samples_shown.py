@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli import run
+from tests.support.exports import feed_file
 from tests.support.written import written
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -57,14 +58,10 @@ def test_a_trailer_of_fewer_or_more_fields_is_one_in_a_sample_as_in_an_import(
     row: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """FEED-FILE-08, LEDGER-14."""
-    names = ("payment_id", "patient_id", "amount", "paid_on")
-    columns = "".join(f'{name} = "{name}"\n' for name in names)
-    head = (
-        'files = ["till*"]\nkind = "payments"\ndelimiter = ";"\n[trailer]\nwhen = { payment_id = "Sum" }\n[columns]\n'
-    )
-    written(tmp_path, "till.toml", head + columns)
-    export = written(tmp_path, "till.csv", f"{';'.join(names)}\n1;p1;5;2026-01-01\n2;p1;5\n{row}\n")
-    assert run(["feeds", "check", str(tmp_path / "till.toml"), "--sample", str(export)]) == 0
+    says = 'files = ["till*"]\nkind = "payments"\ndelimiter = ";"\n[trailer]\nwhen = { payment_id = "Sum" }\n'
+    feed = feed_file(tmp_path, "till", says, "payment_id,patient_id,amount,paid_on")
+    rows = f"payment_id;patient_id;amount;paid_on\n1;p1;5;2026-01-01\n2;p1;5\n{row}\n"
+    assert run(["feeds", "check", str(feed), "--sample", str(written(tmp_path, "till.csv", rows))]) == 0
     shown = capsys.readouterr().out
     assert "till.csv: line 4: trailer\n" in shown
     assert "till.csv: of the first 3 rows 1 taken, 1 rejected, 1 trailer\n" in shown

@@ -2,18 +2,15 @@
 
 import pytest
 
+from tests.support.exports import feed_file
 from tests.support.fake_target import FakeTarget, serving
 
 HEAD = "task_id,patient_id,description,status,requester_id,due\n"
 ROWS = HEAD + "k1,p1,call,requested,a,2026-03-01T10:00:00\nk2,p1,write,requested,a,2026-03-01T11:00:00\n"
-FEED = 'kind = "tasks"\nfiles = ["calls*"]\ntimezone = "{}"\n[columns]\n'
-COLUMNS = "".join(f'{name} = "{name}"\n' for name in HEAD.strip().split(","))
 
 
 def feed(home, timezone):
-    folder = home / "feeds"
-    folder.mkdir(exist_ok=True)
-    (folder / "calls.toml").write_text(FEED.format(timezone) + COLUMNS)
+    feed_file(home, "calls", f'kind = "tasks"\nfiles = ["calls*"]\ntimezone = "{timezone}"\n', HEAD)
 
 
 @pytest.mark.alike

@@ -23,9 +23,9 @@ from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError
 from pipelines.receiving.stage import receive
 from tests.support.publishing import publish_last_target, publish_only
 from tests.support.setting_clocks import set_clock
+from tests.support.updated_tasks import TASKS, feed_of_tasks
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id"
-TASKS = "task_id,patient_id,description,status,requester_id"
 STEPS = [(0, -10, -20), (0, -10, -10), (600, 0, 590), (-5, -600, -1200)]
 """Minutes by which the clock is off while each of three files is imported."""
 TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
@@ -82,10 +82,7 @@ def test_a_correction_closes_what_it_corrects_and_counts_once(home, night, monke
 @pytest.mark.parametrize("steps", STEPS, ids=str)
 def test_an_older_file_takes_nothing_back_that_a_newer_one_said(home, target, night, steps):
     """LEDGER-08"""
-    (home / "feeds").mkdir()
-    columns = "".join(f'{column} = "{column}"\n' for column in TASKS.split(","))
-    terms = 'kind = "tasks"\nsource = "default"\nfiles = ["tasks*"]\nchanged = "update"\n[columns]\n'
-    (home / "feeds" / "tasks.toml").write_text(terms + columns)
+    feed_of_tasks(home)
     old, new = "t1,p1,old,requested,dr1", "t1,p1,new,requested,dr1"
     night(steps[0], "tasks-1.csv", TASKS, old)
     assert night(steps[1], "tasks-2.csv", TASKS, new)["totals"]["updated"] == 1

@@ -17,6 +17,7 @@ from pipelines.loading.row import Row
 from pipelines.loading.shared_notes import SharedNotes, in_note
 from tests.conftest import running, small_world
 from tests.support import commands
+from tests.support.exports import feed_file
 from tests.support.fake_answers import Said
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.ledgers import lose_ledger
@@ -290,18 +291,17 @@ def test_the_note_stands_beside_other_extensions_of_a_resource():
 
 # -- from a feed file to the notes of a store
 
-COLUMNS = "response_id patient_id questionnaire authored encounter_id question answer_text".split()
-FEED = 'kind = "answers"\nfiles = ["forms*.csv"]\nnotes = "patient-day"\ntimezone = "America/New_York"\n[columns]\n'
+HEADER = "response_id,patient_id,questionnaire,authored,encounter_id,question,answer_text"
+FEED = 'kind = "answers"\nfiles = ["forms*.csv"]\nnotes = "patient-day"\ntimezone = "America/New_York"\n'
 
 
 def forms(home, name, *rows):
     """A file of responses, each as key, patient, time and encounter; its path."""
-    (home / "feeds").mkdir(exist_ok=True)
-    (home / "feeds" / "forms.toml").write_text(FEED + "".join(f'{name} = "{name}"\n' for name in COLUMNS))
+    feed_file(home, "forms", FEED, HEADER)
     (home / "inbox").mkdir(exist_ok=True)
     lines = [",".join((key, p, "q-intake", at, visit, "remarks", f"said {key}")) for key, p, at, visit in rows]
     path = home / "inbox" / name
-    path.write_text("\n".join([",".join(COLUMNS), *lines, ""]))
+    path.write_text("\n".join([HEADER, *lines, ""]))
     return path
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pipelines.cli import run
-from tests.support.exports import QUESTIONS
+from tests.support.exports import QUESTIONS, feed_file
 
 FILES = {
     "payments": "payment_id,patient_id,amount,paid_on\nk1,p1,1.00,2026-03-01\nk2,p1,2.00,2026-03-01\n",
@@ -80,13 +80,11 @@ def test_what_another_home_made_under_its_own_source_is_no_difference(home, targ
     """CLI-CMD-17: its number is told, also of built-in feeds that this home has not used. What is of a source of this
     home's own is named, though the ledger lost it.
     """
-    columns = "payment_id patient_id amount paid_on".split()
+    header = "payment_id,patient_id,amount,paid_on"
     for name in ("till-a", "till-b"):
         place = home if name == "till-a" else home.parent / "other"
-        for folder in ("inbox", "feeds"):
-            (place / folder).mkdir(parents=True, exist_ok=True)
-        text = f'kind = "payments"\nfiles = ["till*.csv"]\nsource = "{name}"\n[columns]\n'
-        (place / "feeds" / "till.toml").write_text(text + "".join(f'{each} = "{each}"\n' for each in columns))
+        (place / "inbox").mkdir(parents=True, exist_ok=True)
+        feed_file(place, "till", f'kind = "payments"\nfiles = ["till*.csv"]\nsource = "{name}"\n', header)
         (place / "inbox" / "till-1.csv").write_text(FILES["payments"])
         run(["--home", str(place), "import", "--json"])
     built_in = home.parent / "built-in"

@@ -22,6 +22,7 @@ from pipelines.session.bundled import bundled_service
 from pipelines.session.questionnaires import Snapshot
 from tests.conftest import small_world
 from tests.support import commands
+from tests.support.exports import feed_file
 from tests.support.publishing import publish_as_marked
 from tests.support.starting import start
 
@@ -167,10 +168,7 @@ def test_the_import_then_does_what_was_rehearsed(home, chartferry):
 
 def test_a_file_that_waited_for_its_feed_is_rehearsed_as_an_import_takes_it(home, chartferry):
     """CLI-CMD-01, LEDGER-23: the feed file says since that a file may be of copayments alone."""
-    columns = "".join(f'{name} = "{name}"\n' for name in HEADER.strip().split(","))
-    feed = home / "feeds" / "till.toml"
-    feed.parent.mkdir()
-    feed.write_text(f'name = "till"\nkind = "payments"\nfiles = ["till*"]\n[columns]\n{columns}')
+    feed = feed_file(home, "till", 'name = "till"\nkind = "payments"\nfiles = ["till*"]\n', HEADER)
     put(home, "".join(f"k{n},p1,1.00,2026-03-01,c{n}\n" for n in range(20)), "till.csv")
     assert json.loads(chartferry("import", "--json")[1])["batches"][0]["state"] == "stopped"
     feed.write_text('copayments = "all"\n' + feed.read_text())

@@ -17,7 +17,7 @@ from pipelines.ledger import unanswered as unanswered_records
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.ledger_inputs import UNANSWERED
-from tests.support.exports import QUESTIONS
+from tests.support.exports import ANSWERS, QUESTIONS, feed_file, put
 from tests.support.publishing import publish_last_target, publish_only
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
@@ -273,13 +273,9 @@ changed = "supersede"
 def test_a_record_counts_once_by_month_however_often_it_came(home, asked, target, chartferry):
     """REPORT-18: a response that was superseded, taken back and loaded anew is one record."""
     target.stored["q1"] = QUESTIONS
-    columns = ("response_id", "patient_id", "questionnaire", "question", "answer_text")
-    (home / "feeds").mkdir(exist_ok=True)
-    said = "".join(f'{each} = "{each}"\n' for each in columns)
-    (home / "feeds" / "form.toml").write_text(f"{FEED}[columns]\n{said}")
+    feed_file(home, "form", FEED, ANSWERS)
     for number, answer in enumerate(("no", "yes", "perhaps"), 1):
-        rows = f"{','.join(columns)}\nr1,p1,q1,1,{answer}\n"
-        (home / "inbox" / f"form{number}.csv").write_text(rows)
+        put(home, f"form{number}.csv", f"{ANSWERS}r1,p1,q1,1,{answer}\n")
         [batch] = asked("import")["batches"]
         assert batch["counts"]["rejected"] == 0
         if number == 2:

@@ -1,6 +1,7 @@
 """A feed that gets another name, source or key makes nothing a second time: such a file is stopped."""
 
 import json
+import shutil
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -11,26 +12,21 @@ import pytest
 from pipelines.ledger.ledger import Ledger
 from pipelines.validation import withheld
 from tests.support.commands import totals_close
-from tests.support.exports import put
-
-COLUMNS = "payment_id patient_id amount paid_on claim_id".split()
-FEED = 'kind = "payments"\nfiles = ["till*.csv"]\n[columns]\n' + "".join(f'{name} = "{name}"\n' for name in COLUMNS)
+from tests.support.exports import PAYMENTS, TASKS, feed_file, put
 
 
 @pytest.fixture(params=[True, False], ids=["with additions", "bare"])
 def till(request, home, target):
     """Puts a till's export of payments with these numbers into the inbox, beside a feed file of this name."""
     target.additions = request.param
-    (home / "feeds").mkdir()
 
-    def put(feed, numbers, source="", cents=0):
-        for file in (home / "feeds").iterdir():
-            file.unlink()
-        (home / "feeds" / f"{feed}.toml").write_text(source + FEED)
+    def export(feed, numbers, source="", cents=0):
+        shutil.rmtree(home / "feeds", ignore_errors=True)
+        feed_file(home, feed, f'{source}kind = "payments"\nfiles = ["till*.csv"]\n', PAYMENTS)
         rows = [f"k{number},p{number % 7},{number}.{cents:02},2026-03-01,\n" for number in numbers]
-        (home / "inbox" / f"till-{len(rows)}.csv").write_text(",".join(COLUMNS) + "\n" + "".join(rows))
+        put(home, f"till-{len(rows)}.csv", PAYMENTS + "".join(rows))
 
-    return put
+    return export
 
 
 def test_the_same_file_under_a_renamed_feed_is_stopped_and_goes_on_with_the_source_it_had(till, target, asked):
@@ -108,15 +104,13 @@ def test_a_longer_export_is_stopped_once_the_feed_makes_other_keys(till, home, t
 @pytest.mark.long
 def test_tasks_that_say_the_same_are_others_while_the_key_is_made_as_it_was(home, target, asked):
     """LEDGER-02: also where the feed file was changed in what does not make the key."""
-    head = "task_id,patient_id,description,status,requester_id\n"
-    feed, names = home / "feeds" / "tasks.toml", head.strip().split(",")
-    feed.parent.mkdir()
-    text = 'kind = "tasks"\nfiles = ["tasks*"]\n[columns]\n' + "".join(f'{name} = "{name}"\n' for name in names)
+    feed = feed_file(home, "tasks", 'kind = "tasks"\nfiles = ["tasks*"]\n', TASKS)
+    text = feed.read_text()
 
     def sent(first, said):
         feed.write_text(said)
         rows = [f"k{number},p1,Call,requested,d1\n" for number in range(first, first + 5)]
-        put(home, f"tasks-{first}.csv", head + "".join(rows))
+        put(home, f"tasks-{first}.csv", TASKS + "".join(rows))
         (batch,) = asked("import")["batches"]
         return batch["state"], batch["batch_id"]
 
@@ -166,18 +160,13 @@ def test_two_sources_that_count_alike_are_two(till, target, asked):
 def test_a_line_that_is_known_under_another_key_by_now_counts_once(home, target, asked):
     """LEDGER-02: it keeps the outcome that it had."""
     target.additions = False
-    head = "payment_id,patient_id,amount,paid_on,claim_id\n"
-    (home / "feeds").mkdir()
-    names = "".join(f'{name} = "{name}"\n' for name in head.strip().split(","))
-    text = f'kind = "payments"\nfiles = ["payments*"]\nchanged = "skip"\n[columns]\n{names}'
-    (home / "feeds" / "payments.toml").write_text(text)
+    feed = feed_file(home, "payments", 'kind = "payments"\nfiles = ["payments*"]\nchanged = "skip"\n', PAYMENTS)
     for name, row in (("payments-b.csv", "c1,p1,1.00,2026-03-01,"), ("payments-a.csv", "k1,p1,1.00,2026-03-01,c1")):
-        put(home, name, f"{head}{row}\n")
+        put(home, name, f"{PAYMENTS}{row}\n")
         asked("import")
-    feed = home / "feeds" / "payments.toml"
     keyless = feed.read_text().replace('claim_id = "claim_id"\n', "")
     feed.write_text(keyless.replace('payment_id = "payment_id"', 'payment_id = "claim_id"'))
-    put(home, "payments-a.csv", f"{head}k1,p1,1.00,2026-03-01,c1\n")
+    put(home, "payments-a.csv", f"{PAYMENTS}k1,p1,1.00,2026-03-01,c1\n")
     asked("import")
     with closing(Ledger.open(home / "ledger.db")) as ledger:
         counts = [(batch["accepted"], batch["rejected"], batch["created"]) for batch in ledger.batches()]
@@ -274,18 +263,14 @@ def test_what_another_importer_made_of_the_same_rows_meanwhile_stops_no_file(hom
 @pytest.mark.long
 def test_a_small_file_that_nobody_was_asked_about_does_not_answer_for_the_full_export(home, target, asked):
     """LEDGER-02: of tasks, too, which are made a second time under other keys."""
-    head = "task_id,patient_id,description,status,requester_id\n"
-    feed, names = home / "feeds" / "tasks.toml", head.strip().split(",")
-    feed.parent.mkdir()
-    text = 'kind = "tasks"\nfiles = ["tasks*"]\n[columns]\n' + "".join(f'{name} = "{name}"\n' for name in names)
+    feed = feed_file(home, "tasks", 'kind = "tasks"\nfiles = ["tasks*"]\n', TASKS)
     rows = [f"k{number},p1,Call {number},requested,d1\n" for number in range(7)]
-    feed.write_text(text)
-    put(home, "tasks-1.csv", head + "".join(rows[:5]))
+    put(home, "tasks-1.csv", TASKS + "".join(rows[:5]))
     asked("import")
-    feed.write_text(text.replace('"task_id"', '{ column = "task_id", before = "r" }'))
-    put(home, "tasks-2.csv", head + rows[5])
+    feed.write_text(feed.read_text().replace('"task_id"', '{ column = "task_id", before = "r" }'))
+    put(home, "tasks-2.csv", TASKS + rows[5])
     assert asked("import")["totals"]["created"] == 1
-    put(home, "tasks-3.csv", head + "".join(rows))
+    put(home, "tasks-3.csv", TASKS + "".join(rows))
     assert asked("import")["batches"][0]["state"] == "stopped"
     assert len(target.stored) == 6
 

@@ -10,7 +10,7 @@ from sqlalchemy import update
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import records
 from tests.pipelines.verifying.test_verify import named
-from tests.support.exports import QUESTIONS, payments, put, tasks
+from tests.support.exports import QUESTIONS, TASKS, feed_file, payments, put, tasks
 from tests.support.ledgers import lose_ledger
 
 ANSWERS = "response_id,patient_id,questionnaire,authored,author,encounter_id,note_id,question,answer_code,answer_text\n"
@@ -147,14 +147,12 @@ def an_hour_later(home):
 def supersede_one(home, target, asked, before_the_second=lambda: None):
     """Two files of responses; the second supersedes one of the first. Its totals."""
     target.stored["q1"] = QUESTIONS
-    (home / "feeds").mkdir()
-    columns = "response_id patient_id questionnaire question answer_text".split()
-    text = 'kind = "answers"\nfiles = ["forms*.csv"]\nchanged = "supersede"\n[columns]\n'
-    (home / "feeds" / "forms.toml").write_text(text + "".join(f'{name} = "{name}"\n' for name in columns))
+    header = "response_id,patient_id,questionnaire,question,answer_text\n"
+    feed_file(home, "forms", 'kind = "answers"\nfiles = ["forms*.csv"]\nchanged = "supersede"\n', header)
     for number, said in enumerate(("yes", "no")):
         if number:
             before_the_second()
-        put(home, f"forms-{number}.csv", ",".join(columns) + f"\nr1,p1,q1,1,{said}\nr2,p1,q1,1,same\n")
+        put(home, f"forms-{number}.csv", f"{header}r1,p1,q1,1,{said}\nr2,p1,q1,1,same\n")
         totals = asked("import")["totals"]
     return totals
 
@@ -208,15 +206,12 @@ def restored(home, target, asked):
     Of k1 the status alone was updated, of k2 the patient; k3 was, and somebody in the chart has reopened it since;
     the target's clock is behind.
     """
-    (home / "feeds").mkdir()
-    columns = "task_id patient_id description status requester_id".split()
-    feed = 'kind = "tasks"\nfiles = ["todo*.csv"]\nchanged = "update"\n[columns]\n'
-    (home / "feeds" / "todo.toml").write_text(feed + "".join(f'{name} = "{name}"\n' for name in columns))
+    feed_file(home, "todo", 'kind = "tasks"\nfiles = ["todo*.csv"]\nchanged = "update"\n', TASKS)
     rows = ("k1,p1,call,{},a", "k2,{},write,requested,a", "k3,p1,ask,{},a")
     for number, said in enumerate((("requested", "p1", "requested"), ("completed", "p2", "completed"))):
         before = {body["identifier"][0]["value"]: dict(body) for body in target.of("Task")}
         lines = [row.format(each) for row, each in zip(rows, said, strict=True)]
-        put(home, f"todo-{number}.csv", "\n".join([",".join(columns), *lines, ""]))
+        put(home, f"todo-{number}.csv", TASKS + "\n".join([*lines, ""]))
         found = asked("import")
     assert found["totals"]["updated"] == 3
     for body in before.values():
