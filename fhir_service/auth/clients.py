@@ -88,11 +88,10 @@ class Auth:
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         cached_tokens: int = TOKENS,
         audience: str = "",
-        fetched: FetchedKeys | None = None,
     ) -> None:
         """audience: the token address, which assertions are for."""
         self._store, self._writer, self._clock, self._new_id = store, writer, clock, new_id
-        self._signing = SigningClients(store, audience, fetched or FetchedKeys())
+        self._signing = SigningClients(store, audience, FetchedKeys())
         self._cache = KnownTokens(cached_tokens)
         self.together = Together(self.look_up)
 

@@ -15,7 +15,7 @@ FORM_SECONDS = 30.0
 _LARGEST_FORM = 64 << 10
 
 
-async def read_form(request: Request, limit: int = _LARGEST_FORM) -> dict[str, str]:
+async def read_form(request: Request) -> dict[str, str]:
     """Return the fields of a posted form. Raises TokenError if there is no form, or it is too large or malformed."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
@@ -23,7 +23,7 @@ async def read_form(request: Request, limit: int = _LARGEST_FORM) -> dict[str, s
     body = b""
     async for chunk in request.stream():
         body += chunk
-        if len(body) > limit:
+        if len(body) > _LARGEST_FORM:
             raise TokenError("invalid_request", "the request is too large")
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=20)

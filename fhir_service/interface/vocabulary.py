@@ -154,7 +154,6 @@ class Param:
     values: Callable[[Any], Any]
     target: str = ""
     allowed: tuple[str, ...] = ()
-    repeats: bool = False
     through: str = ""
 
     @property

@@ -115,7 +115,7 @@ def flaws_of(questionnaire: dict[str, Any], site: Site) -> Iterator[Flaw]:
     if missing := list(_missing(items)):
         yield from missing
         return
-    yield from _codings(f"{_ROOT}.code", questionnaire.get("code", ()), site, ("system", "code"))
+    yield from _codings(f"{_ROOT}.code", questionnaire.get("code", ()), site)
     for path, item in items:
         yield from _unfit(path, item, site)
     yield from _repeated(items)
@@ -155,9 +155,9 @@ def _lacking(path: str, element: dict[str, Any], *names: str) -> Iterator[Flaw]:
     return (Flaw(f"{path}.{name}", "a required element is missing") for name in names if not element.get(name))
 
 
-def _codings(path: str, codings: Iterable[dict[str, Any]], site: Site, needed: tuple[str, ...]) -> Iterator[Flaw]:
+def _codings(path: str, codings: Iterable[dict[str, Any]], site: Site) -> Iterator[Flaw]:
     for index, coding in enumerate(codings):
-        yield from _coding_flaws(f"{path}[{index}]", coding, site, needed)
+        yield from _coding_flaws(f"{path}[{index}]", coding, site, ("system", "code"))
 
 
 def _coding_flaws(path: str, coding: dict[str, Any], site: Site, needed: tuple[str, ...]) -> Iterator[Flaw]:
@@ -176,7 +176,7 @@ def _unfit(path: str, item: dict[str, Any], site: Site) -> Iterator[Flaw]:
         yield Flaw(f"{path}.repeats", "only a choice question may repeat")
     if kind == "display" and item.get("item"):
         yield Flaw(f"{path}.item", "a display item has no items")
-    yield from _codings(f"{path}.code", item.get("code", ()), site, ("system", "code"))
+    yield from _codings(f"{path}.code", item.get("code", ()), site)
     yield from _options(path, item, kind, site)
 
 
