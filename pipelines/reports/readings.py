@@ -83,7 +83,7 @@ def unread(folder: Path) -> dict[str, Unread]:
 def _noted(folder: Path) -> dict[str, dict[str, str | None]]:
     try:
         said: dict[str, dict[str, str | None]] = json.loads((folder / FILE).read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # what is damaged is noted anew
         return {}
     return said
 

@@ -24,8 +24,9 @@ from pipelines.client.replies import NoResult
 from pipelines.client.whole import Incomplete
 from pipelines.home import arrow
 from pipelines.home.files import locked, replace_whole, session, write_whole
-from pipelines.home.spill import Writer
+from pipelines.home.spill import Writer, is_whole
 from pipelines.reports.pages import RESOURCE, SWEPT, PageReader, SweepIncomplete
+from pipelines.reports.publication import PublicationError
 
 FILES = {
     RESOURCE: ("reports.parquet", "sweep.json"),
@@ -157,10 +158,12 @@ def last_read(folder: Path, resource_type: str) -> datetime | None:
 
 
 def figures_of(folder: Path, resource_type: str) -> dict[str, Any]:
-    """Return the figures of a type's last reading; empty if it was never read, or is not read by itself."""
+    """Return the figures of a type's last reading; empty if it was never read, is not read by itself, or they
+    are damaged.
+    """
     try:
         said: dict[str, Any] = json.loads((folder / FILES[resource_type][1]).read_text())
-    except (FileNotFoundError, IsADirectoryError):  # a type without such a file names the folder itself
+    except (FileNotFoundError, IsADirectoryError, ValueError):  # a type without such a file names the folder itself
         return {}
     return said
 
@@ -244,8 +247,14 @@ GROUPS: dict[str, Any] = {
 
 
 def known_in(db: duckdb.DuckDBPyConnection, file: Path) -> duckdb.DuckDBPyRelation:
-    """Return the resources in a file; an empty relation if there is no file."""
-    return db.read_parquet(str(file)) if exists(file) else db.sql(NOTHING_KNOWN)
+    """Return the resources in a file; an empty relation if there is no file. Raises `PublicationError` for one that is
+    damaged: it has contents, and times, that the target shows no more.
+    """
+    if not exists(file):
+        return db.sql(NOTHING_KNOWN)
+    if not is_whole(file):
+        raise PublicationError(f"not published: {file} is damaged: put a copy back, or remove it, and start again")
+    return db.read_parquet(str(file))
 
 
 def _keep_former(db: duckdb.DuckDBPyConnection, folder: Path, started: datetime) -> None:
