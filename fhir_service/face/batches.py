@@ -30,10 +30,13 @@ def _answer(
     # The version of what is new is known without a look at it.
     there = stored(service, [one for one in written if shows or one.status != NEW])
     room = service.settings.max_batch if shows else 0
-    entries = []
+    entries, named = [], set[tuple[str, str]]()
     for one in outcomes:
         if isinstance(one, Written):
-            entry, size = entry_of(service, caller, one, there.get((one.type, one.id)), room)
+            key = (one.type, one.id)
+            # A Bundle holds each version of a resource once (bdl-7).
+            entry, size = entry_of(service, caller, one, there.get(key), 0 if key in named else room)
+            named.add(key)
             room -= size
             entries.append(entry)
         else:

@@ -16,6 +16,7 @@ def face_statement(settings: Settings, store_id: str, version: str) -> dict[str,
     statement["implementation"]["url"] = at_face(settings.site).base_url
     statement["format"].append("json")
     for shown in statement["rest"][0]["resource"]:
+        shown["conditionalRead"] = "not-match"
         shown["searchParam"].append({"name": LAST_UPDATED.name, "type": "date"})
         if includes := list(includable(RESOURCES[shown["type"]])):
             shown["searchInclude"] = includes

@@ -19,12 +19,13 @@ _PARAM_TYPES = {
     "contains": "string",
     "starts": "string",
     "exact": "string",
-    "uri": "uri",
+    "uri": "reference",
 }
 _HISTORY = ("history-instance", "history-type")
 _VALIDATE = {"name": "validate", "definition": "http://hl7.org/fhir/OperationDefinition/Resource-validate"}
-_OAUTH_URIS = "http://fhir-registry.smarthealthit.org/StructureDefinition/oauth-uris"
-_SECURITY = "http://terminology.hl7.org/CodeSystem/restful-security-service"
+_SECURITY_SERVICE = "http://terminology.hl7.org/CodeSystem/restful-security-service"
+_SECURITY = {"service": [{"coding": [{"system": _SECURITY_SERVICE, "code": "SMART-on-FHIR"}]}]}
+"""The address of tokens is in the SMART configuration: the extension that names it asks for a page to sign in at."""
 
 
 def capability_statement(settings: Settings, store_id: str, version: str) -> dict[str, Any]:
@@ -50,18 +51,10 @@ def offered(settings: Settings) -> Iterator[Resource]:
 def _rest(settings: Settings) -> dict[str, Any]:
     rest = {
         "mode": "server",
-        "security": _security(settings),
+        "security": _SECURITY,
         "resource": [_resource(resource, not settings.interface_only) for resource in offered(settings)],
     }
     return rest if settings.interface_only else rest | {"interaction": [{"code": "batch"}, {"code": "transaction"}]}
-
-
-def _security(settings: Settings) -> dict[str, Any]:
-    token = {"url": "token", "valueUri": settings.site.base_url + TOKEN_PATH}
-    return {
-        "extension": [{"url": _OAUTH_URIS, "extension": [token]}],
-        "service": [{"coding": [{"system": _SECURITY, "code": "SMART-on-FHIR"}]}],
-    }
 
 
 def _resource(resource: Resource, additions: bool) -> dict[str, Any]:

@@ -27,6 +27,11 @@ def test_the_capability_statement_names_the_interface_and_the_additions():
     assert [name for name in shown if "operation" in shown[name]] == ["Task", "PaymentNotice", "QuestionnaireResponse"]
     params = {param["name"]: param["type"] for param in shown["Task"]["searchParam"]}
     assert (params["identifier"], params["due"], params["owner"]) == ("token", "date", "reference")
+    params = {param["name"]: param["type"] for param in shown["QuestionnaireResponse"]["searchParam"]}
+    # R4 has this type for what names a canonical address.
+    assert params["questionnaire"] == "reference"
+    # The extension for addresses of OAuth may not lack that of a page to sign in at.
+    assert list(rest["security"]) == ["service"]
 
 
 def test_the_bare_interface_advertises_no_additions():
