@@ -1,10 +1,28 @@
 """What the service says about itself."""
 
 import json
+from pathlib import Path
+
+import httpx
+import pytest
 
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.settings import Settings
 from fhir_service.web.capability import capability_statement, smart_configuration
+from tests.conftest import running
+
+INTERACTIONS = {
+    "read": ("GET", "/x"),
+    "vread": ("GET", "/x/_history/1"),
+    "update": ("PUT", "/x"),
+    "patch": ("PATCH", "/x"),
+    "delete": ("DELETE", "/x"),
+    "history-instance": ("GET", "/x/_history"),
+    "history-type": ("GET", "/_history"),
+    "create": ("POST", ""),
+    "search-type": ("GET", ""),
+}
+"""The interactions of R4 with a type, each with its request."""
 
 
 def test_the_capability_statement_names_the_interface_and_the_additions():
@@ -58,3 +76,31 @@ def test_the_smart_configuration_leads_to_the_token_address():
     assert found["token_endpoint"] == "https://fhir.example.org/r4/auth/token"
     assert found["grant_types_supported"] == ["client_credentials"]
     assert "system/*.cruds" in found["scopes_supported"]
+
+
+@pytest.mark.parametrize(("base", "only"), [("", False), ("", True), ("/fhir", False)])
+def test_the_service_does_what_its_statement_says_and_no_more(base: str, only: bool, tmp_path: Path) -> None:
+    """EXTRA-01, EXTRA-02, EXTRA-R4-01: interactions, parameters and what can be included."""
+    with running(tmp_path, interface_only=only) as service:
+        client = service.client
+        shown = {one["type"]: one for one in client.get(f"{base}/metadata").json()["rest"][0]["resource"]}
+        params = {name: {param["name"] for param in one["searchParam"]} for name, one in shown.items()}
+        includes = {f"{name}:{param}" for name, names in params.items() for param in names}
+        for name, one in shown.items():
+            path = f"{base}/{name}"
+            done = {
+                code for code, (how, at) in INTERACTIONS.items() if _is_done(client.request(how, path + at, json={}))
+            }
+            assert done == {each["code"] for each in one["interaction"]}
+            assert _is_done(client.post(f"{path}/$validate", json={})) == ("operation" in one)
+            asked = {"_lastUpdated", "_text", "priority", *set().union(*params.values())}
+            known = {each for each in asked if "not known here" not in client.get(path, params={each: "x"}).text}
+            assert known == params[name]
+            taken = {each for each in includes if client.get(path, params={"_include": each}).is_success}
+            assert taken == set(one.get("searchInclude", ()))
+
+
+def _is_done(answer: httpx.Response) -> bool:
+    """True if an answer is that of an interaction that the service has, done or refused."""
+    undone = ("Unknown path", "Operation is not supported", "resource '_history'")
+    return not any(text in answer.text for text in undone)
