@@ -84,6 +84,24 @@ def test_what_is_broken_is_named_feed_by_feed(home: Home) -> None:
     ]
 
 
+def test_rejects_grow_old_and_a_batch_is_left_once_nobody_has_worked_on_it_for_an_hour(home: Home) -> None:
+    """One that a kill left without a run is as old as its file."""
+    begun, moment = home.now, timedelta(microseconds=1)
+    with closing(home.ledger()) as ledger:
+        ledger.start_batch("t", "tasks-begun", feed="tasks")
+        for age, first, end in (
+            ("under a day", 0, 1),
+            ("1 to 7 days", 1, 7),
+            ("7 to 30 days", 7, 30),
+            ("over 30 days", 30, 99),
+        ):
+            for after in (timedelta(days=first), timedelta(days=end) - moment):
+                assert broken_now(ledger, home.path, begun + after)["payments"].rejects == {age: 1}
+        assert broken_now(ledger, home.path, begun + timedelta(hours=1))["tasks"].unfinished == []
+        left = broken_now(ledger, home.path, begun + timedelta(hours=1) + moment)["tasks"].unfinished
+        assert left == ["tasks-begun", "tasks-left"]
+
+
 def test_rows_of_a_killed_loader_are_in_doubt_at_once_and_those_of_one_at_work_are_not(home: Home) -> None:
     with closing(home.ledger()) as ledger:
         home.send(ledger, "tasks-left", 2)
