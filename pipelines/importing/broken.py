@@ -111,8 +111,8 @@ def _note(broken: Broken, row: Mapping[str, Any], ledger: Ledger, kept: Batches,
     batch_id = str(row["batch_id"])
     broken.files[batch_id] = shown(row["file_name"] or "")
     if is_unanswered(ledger, kept, row):
-        last_run = (ledger.runs(row["target"], batch_id) or [{}])[-1]
-        broken.failed[batch_id] = str(last_run.get("message") or row["state"])
+        last_run = ledger.runs(row["target"], batch_id)[-1]
+        broken.failed[batch_id] = str(last_run["message"] or row["state"])
     elif row["state"] == "running" and not row["in_doubt"] and ledger.worked_on_at(row) < utc_text(now - STALE):
         broken.unfinished.append(batch_id)
 

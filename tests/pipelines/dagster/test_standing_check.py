@@ -20,9 +20,10 @@ from pipelines.dagster.waiting import PATIENCE, waiting_now
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG
 from pipelines.home.stores import StoreUnusable
-from pipelines.importing.broken import broken_now
+from pipelines.importing.broken import broken_now, loaded_last
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rows import Intent, Reject
+from pipelines.ledger.rejects import discard
+from pipelines.ledger.rows import Intent, Outcome, Reject, reject_id
 from tests.support.ledgers import close_rejects
 from tests.support.listening import listener
 from tests.support.practice import repository_of, standing, verdicts
@@ -73,6 +74,7 @@ def test_what_is_broken_is_named_feed_by_feed(home: Home) -> None:
     with closing(home.ledger()) as ledger:
         found = broken_now(ledger, home.path, NOW)
     assert found["payments"].failed == {"payments-bad": "bad.csv: it is not UTF-8"}
+    assert found["payments"].unfinished == []
     assert found["payments"].rejects == {"1 to 7 days": 1}
     assert found["payments"].open_rejects() == "1 reject is open: 1 1 to 7 days"
     assert found["tasks"].open_rejects() is None
@@ -82,6 +84,22 @@ def test_what_is_broken_is_named_feed_by_feed(home: Home) -> None:
         "tasks-doubt: 3 rows are in doubt",
         "tasks-left: it did not come to its end",
     ]
+
+
+def test_of_several_targets_that_counts_which_was_loaded_into_last(home: Home) -> None:
+    with closing(home.ledger()) as ledger:
+        ledger.start_batch("s", "tasks-good", feed="tasks")
+        for target in ("s", "t"):
+            home.now += timedelta(hours=1)
+            ledger.start_run(target, "tasks-good" if target == "s" else "payments-bad")
+            assert loaded_last(ledger) == target
+        ledger.start_batch("s", "payments-good", feed="payments")
+        ledger.reject("s", "default", "Task", "payments-good", [Reject(2, 1, "A1", "rule", None, None, None, [])])
+        found = broken_now(ledger, home.path, NOW)["payments"]
+        assert found.failed == {"payments-bad": "failed"}  # its new run has said nothing yet
+        assert found.rejects == {"1 to 7 days": 1}
+        discard(ledger, [reject_id("t", "payments-good", 2, "A1")], "user", "it is wrong")
+        assert not broken_now(ledger, home.path, NOW)["payments"].rejects
 
 
 def test_rejects_grow_old_and_a_batch_is_left_once_nobody_has_worked_on_it_for_an_hour(home: Home) -> None:
@@ -104,7 +122,8 @@ def test_rejects_grow_old_and_a_batch_is_left_once_nobody_has_worked_on_it_for_a
 
 def test_rows_of_a_killed_loader_are_in_doubt_at_once_and_those_of_one_at_work_are_not(home: Home) -> None:
     with closing(home.ledger()) as ledger:
-        home.send(ledger, "tasks-left", 2)
+        home.send(ledger, "tasks-left", 3)
+        ledger.settle("t", "default", "Task", [Outcome("tasks-left4", 1, "planned")])
         assert broken_now(ledger, home.path, NOW)["tasks"].doubts == {"tasks-doubt": 3, "tasks-left": 2}
         assert broken_now(ledger, home.path, NOW)["tasks"].unfinished == ["tasks-left"]
         with ledger.lease("t"):  # it takes the rows over as in doubt
@@ -129,12 +148,14 @@ def test_a_failed_batch_is_done_with_when_its_rows_were_purged_and_not_when_anot
 def test_a_file_of_which_no_record_was_taken_is_broken_until_it_is_mended(home: Home) -> None:
     home.now = NOW
     with closing(home.ledger()) as ledger:
-        for name in ("answers-none", "answers-doubt", "answers-some", "answers-empty"):
+        for name in ("answers-none", "answers-doubt", "answers-some", "answers-empty", "answers-purged"):
             counts = {"records": 2, "rejected": 2} if name != "answers-empty" else {}
             counts |= {"in_doubt": 1} if name == "answers-doubt" else {}
             counts |= {"skipped": 1} if name == "answers-some" else {}
             home.add(ledger, name, "finished", "", None, **counts)
             ledger.reject("t", "default", "PaymentNotice", name, [Reject(2, 1, name, "rule", None, None, None, [])])
+        (home.path / "batches" / "answers-purged" / "source").rmdir()
+        home.add(ledger, "answers-discarded", "finished", "", None, records=2, rejected=2)
         found = broken_now(ledger, home.path, NOW)["answers"]
         assert found.nothing_taken == {"answers-none": 2}
         assert "answers-none: none of its 2 records was taken" in found.sentences()
