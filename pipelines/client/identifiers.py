@@ -75,6 +75,14 @@ def has_names_of_another(sent: Mapping[str, Any], body: Mapping[str, Any]) -> bo
     return others and not has_names_of(sent, body)
 
 
+def is_named_alike(sent: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
+    """True if a resource has all identifiers by which importers name what was sent, some of them written otherwise."""
+    return all(
+        any(is_written_otherwise(each.get("value"), shown) for shown in values_of(str(each["system"]), body))
+        for each in _of_importers(sent)
+    )
+
+
 def identifier_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the identifier that an importer gave a resource, else the resource's first one."""
     return next(iter([*_of_importers(body), *identifiers_in(body)]), {})

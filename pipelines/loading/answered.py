@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pipelines.client.client import PAGE, FhirClient
 from pipelines.client.comparison import same_content, taken_back
-from pipelines.client.identifiers import has_names_of
+from pipelines.client.identifiers import has_names_of, is_named_alike
 from pipelines.client.replies import NoResult, Reply
 from pipelines.loading.task_content import says
 
@@ -23,6 +23,9 @@ def outcome_of(code: str, text: str, expression: str | None = None) -> dict[str,
 
 KEY_TAKEN = outcome_of("KEY-TAKEN", "the target has another resource under this key")
 NOT_ITS_OWN = outcome_of("KEY-TAKEN", "the target answered with a resource that does not have this key")
+LIKE_ITS_OWN = outcome_of(
+    "KEY-TAKEN", "the target has a resource under a key that differs from this one in case, blanks or accents alone"
+)
 SEVERAL_THERE = outcome_of("KEY-TAKEN", "the target has several resources under this key")
 
 
@@ -70,10 +73,10 @@ def compared(kind: str, sent: str, body: dict[str, Any], resource_id: str, statu
     an earlier attempt of this importer may have made the resource.
     """
     ours = json.loads(sent)
+    if not has_names_of(ours, body):
+        return Result("refused", None, status, LIKE_ITS_OWN if is_named_alike(ours, body) else NOT_ITS_OWN)
     if not same_content(kind, ours, body):
         return Result("refused", None, status, KEY_TAKEN)
-    if not has_names_of(ours, body):
-        return Result("refused", None, status, NOT_ITS_OWN)
     if unsure:
         return Result("created", resource_id, status)
     if taken_back(kind, ours, body):

@@ -130,6 +130,33 @@ def test_what_was_there_is_the_rows_only_if_it_has_its_identifier(at, monkeypatc
     at.agree()
 
 
+@pytest.mark.alike
+@CONDITIONAL
+@pytest.mark.parametrize("cents", [100, 200], ids=["equal", "other"])
+def test_keys_that_differ_in_case_alone_are_one_to_some_targets(at, monkeypatch, cents):
+    """TARGET-02, LEDGER-01: LinuxForHealth compares identifiers without case. The second row is none of the first's."""
+    create = at.target.create
+
+    def without_case(body, condition):
+        alike = (each for each in at.target.stored.values() if keys_of(each) == keys_of(body))
+        there = next(alike, None)
+        return (200, f"PaymentNotice/{there['id']}", None) if there else create(body, condition)
+
+    def keys_of(body):
+        return body["identifier"][0]["value"].casefold()
+
+    monkeypatch.setattr(at.target, "create", without_case)
+    rows = [payment(number, patient=f"p{number}") for number in range(20)]
+    rows.append(payment(20, patient="p4", key="K4", cents=cents))
+    assert at.run(rows).counts == {"created": 20, "refused": 1}
+    assert at.states()["K4"] == "refused"
+    [reason] = at.table("reject_reason")
+    assert reason["message"] == (
+        "the target has a resource under a key that differs from this one in case, blanks or accents alone"
+    )
+    at.agree()
+
+
 # -- failures
 
 
