@@ -125,9 +125,15 @@ class Verdicts:
         return self._ledger.value(query.limit(1)) is not None
 
     def _first_seen(self, batch_id: str, line: int, key: str) -> str | None:
-        """Return when a row of a batch's file had its first outcome, if its record was or is of another line."""
+        """Return when a row of a batch's file had its first outcome, if its record was or is of another line, or was
+        made anew since.
+        """
+        former = t.former.c
         query = self._appearances(batch_id).where(t.repeat.c.line == line, t.repeat.c.key == key)
-        return next((str(at) for (at,) in self._ledger.read(query.limit(1))), None)
+        here = (former.batch_id.in_(self._same_file(batch_id)), former.line == line, former.key == key)
+        earlier = select(former.finished_at).where(t.of_stream(former, self._of), *here).order_by(former.finished_at)
+        times = [at for each in (query, earlier) for (at,) in self._ledger.read(each.limit(1))]
+        return min(filter(None, times), default=None)
 
     def _has_reject(self, row: Row, *states: str) -> bool:
         """True if this row has a reject in one of these states."""

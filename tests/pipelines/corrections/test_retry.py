@@ -136,6 +136,23 @@ def test_a_retry_never_goes_back_to_what_a_later_file_replaced(practice):
     assert (code, json.loads(said)["totals"]["records"]) == (3, 1)
 
 
+def test_a_retry_changes_what_an_older_file_has_made_anew_meanwhile(practice):
+    """CLI-CMD-06, CLI-CMD-11: the chart lost the task, a newer file could not change it, and the older one was loaded
+    again as `verify` advises.
+    """
+    (practice.home / "feeds").mkdir()
+    (practice.home / "feeds" / "list.toml").write_text(TASKS.format(changed="update", text="text", status="status"))
+    head = "id,patient,text,status\n"
+    first = practice.take(head + "k1,p1,call,requested\nk2,p1,write,requested\n", "list-1.csv")[1]
+    practice.target.lose(next(body["id"] for body in practice.target.of("Task") if body["description"] == "call"))
+    assert practice.take(head + "k1,p1,call again,requested\n", "list-2.csv")[1]["totals"]["refused"] == 1
+    assert practice.run("import", "--again", first["batches"][0]["batch_id"])[0] == 0
+    code, said, _ = practice.run("rejects", "retry", "--json")
+    assert (code, json.loads(said)["totals"]["updated"]) == (0, 1)
+    assert sorted(body["description"] for body in practice.target.of("Task")) == ["call again", "write"]
+    assert practice.rejects() == {"k1": ("closed", 1)}
+
+
 def test_a_retry_that_cannot_reach_the_target_leaves_everything_as_it_was(practice, monkeypatch):
     """CLI-CMD-06"""
     monkeypatch.setattr("pipelines.client.client.Patience.wait", lambda *_: None)
