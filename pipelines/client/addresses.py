@@ -3,8 +3,10 @@
 import re
 from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
+PORTS = {"http": 80, "https": 443}
+"""Of addresses that name none."""
 BELOW_THE_BASE = re.compile(r"(/[A-Z][A-Za-z]*)(?:\?.*)?", re.DOTALL)
 
 
@@ -15,6 +17,19 @@ def is_loopback(url: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def is_at(url: str, own: str) -> bool:
+    """True if an address is at the host of another, by the same scheme and port, and has no user in it."""
+    try:
+        parts = urlsplit(url)
+        return parts.username is None and _host(parts) == _host(urlsplit(own))
+    except ValueError:
+        return False
+
+
+def _host(parts: SplitResult) -> tuple[str, str | None, int | None]:
+    return parts.scheme, parts.hostname, parts.port or PORTS.get(parts.scheme)
 
 
 def with_whole_links(body: dict[str, Any], url: str, base_url: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import httpx
 import orjson
 
 from fhir_service.paths import exists
-from pipelines.client.addresses import is_loopback
+from pipelines.client.addresses import is_at, is_loopback
 from pipelines.client.client import TRY_AGAIN
 from pipelines.client.connections import begin, client_for, name_of
 from pipelines.client.pace import PATIENT, Attempts, Patience
@@ -202,11 +202,9 @@ def _count_of(output: dict[str, Any], place: int) -> int | None:
 def _at_the_host(address: str, manifest: str, place: int) -> str:
     try:
         whole = urljoin(manifest, address)
-        parts, own = urlsplit(whole), urlsplit(manifest)
-        same = (parts.scheme, parts.hostname, parts.port) == (own.scheme, own.hostname, own.port)
     except ValueError:
-        same = False
-    if not same or parts.username is not None:
+        whole = address
+    if not is_at(whole, manifest):
         raise Unreadable(f"output[{place}] of the manifest leads to another host")
     return whole
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import repeat
 from typing import Any, NamedTuple
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 from uuid import NAMESPACE_URL, uuid5
 
 import httpx
 
-from pipelines.client.addresses import with_whole_links
+from pipelines.client.addresses import is_at, with_whole_links
 from pipelines.client.answers import ask
 from pipelines.client.capabilities import Capabilities, capabilities_of
 from pipelines.client.connections import client_for, name_of
@@ -326,11 +326,7 @@ class FhirClient:
         """Return the full address of a path, or of an address at the target. No other host may get the token."""
         if path.startswith("/"):
             return f"{self.base_url}/{path.lstrip('/')}"
-        try:
-            here = urlsplit(path)[:2] == urlsplit(self.base_url)[:2]
-        except ValueError:
-            here = False
-        if not here:
+        if not is_at(path, self.base_url):
             raise Unknown("a link leads to another host")
         return path
 

@@ -78,7 +78,7 @@ def has_names_of_another(sent: Mapping[str, Any], body: Mapping[str, Any]) -> bo
 def is_named_alike(sent: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
     """True if a resource has all identifiers by which importers name what was sent, some of them written otherwise."""
     return all(
-        any(is_written_otherwise(each.get("value"), shown) for shown in values_of(str(each["system"]), body))
+        any(is_written_otherwise(str(each.get("value")), shown) for shown in values_of(str(each["system"]), body))
         for each in _of_importers(sent)
     )
 

@@ -4,10 +4,10 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 import httpx
 
+from pipelines.client.addresses import is_at
 from pipelines.client.answers import ask
 from pipelines.client.connections import name_of
 from pipelines.client.pace import Attempts, Patience
@@ -129,6 +129,4 @@ class Tokens:
         named = (object_of(answer) or {}).get("token_endpoint") if answer.status_code == 200 else None
         if not isinstance(named, str):
             return None
-        own = urlsplit(self._base_url)
-        same = urlsplit(named)[:2] == (own.scheme, own.netloc)
-        return named if same or named.lower().startswith("https://") else None
+        return named if is_at(named, self._base_url) or named.lower().startswith("https://") else None

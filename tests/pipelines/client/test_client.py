@@ -327,6 +327,17 @@ def test_no_link_leads_the_token_elsewhere(link):
     client.close()
 
 
+@pytest.mark.parametrize("link", ["https://t.example:443/fhir/Task?page=2", "HTTPS://T.Example/fhir/Task?page=2"])
+def test_a_link_may_write_the_host_of_the_target_otherwise(link):
+    """CLI-CMD-17: proxies add the port that the scheme has anyway."""
+    pages = [{"resourceType": "Bundle", "link": [{"relation": "next", "url": link}]}, {"resourceType": "Bundle"}]
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, json=pages.pop(0)))
+    client = FhirClient("https://t.example/fhir", Credentials(token="t"), patience=Patience(1), transport=transport)
+    list(client.pages("Task"))
+    assert pages == []
+    client.close()
+
+
 def test_capabilities_are_read_from_metadata(client, target):
     found = client.capabilities()
     assert (found.store_id, found.url, step_for(found, "Task").name) == ("urn:uuid:fake", target.url, "batch")
