@@ -292,8 +292,9 @@ def _entry(answer: Any, not_done: Statuses) -> Reply:
         return NO_REPLY
     said, location = str(response.get("status", ""))[:3], response.get("location")
     status = int(said) if said.isascii() and said.isdigit() else 0
-    outcome = first_issue(response.get("outcome")) or ({} if status in REFUSED else None)
     body = answer.get("resource")
+    # Some servers put the outcome of an entry that failed in the place of its resource.
+    outcome = first_issue(response.get("outcome")) or first_issue(body) or ({} if status in REFUSED else None)
     return Reply(
         status,
         location if isinstance(location, str) else None,

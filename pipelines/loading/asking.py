@@ -12,7 +12,7 @@ from threading import Lock
 from pipelines.client.identifiers import VALUES_A_SEARCH, identifier_value
 from pipelines.client.replies import NoResult, Refused
 from pipelines.ledger.doubts import made_before
-from pipelines.loading.answered import SEVERAL_THERE, Posted, Result, compared
+from pipelines.loading.answered import Posted, Result
 from pipelines.loading.load import Load
 from pipelines.loading.lookup import (
     ABSENT,
@@ -23,8 +23,8 @@ from pipelines.loading.lookup import (
     by_identifier,
     not_asked,
 )
-from pipelines.loading.row import Row
-from pipelines.loading.sending import Send, Sent
+from pipelines.loading.row import Identity, Row
+from pipelines.loading.sending import Send, Sent, of_finding
 
 SEARCHES_AHEAD = 4
 """Searches ahead of the rows given out: enough that no row waits for one. More would let answers grow old."""
@@ -61,7 +61,7 @@ class Asker:
             findings = by_identifier(self._load.client, self._load.identity, rows, self._witnesses)
         for why in {finding.why for finding in findings.values()} & {NOT_SEARCHED.why, NOT_TOLD.why}:
             self._say(why)
-        return [row._replace(found=_outcome(self._load.resource, row, findings[row.key])) for row in rows]
+        return [row._replace(found=_outcome(self._load.identity, row, findings[row.key])) for row in rows]
 
     def _is_asked(self) -> bool:
         """True if the target searches by identifier, as far as known. Raises as a search does."""
@@ -85,17 +85,14 @@ class Asker:
             self._load.progress.say(UNFOUND.format(why))
 
 
-def _outcome(resource_type: str, row: Row, finding: Finding) -> Posted | None:
+def _outcome(identity: Identity, row: Row, finding: Finding) -> Posted | None:
     """Return the outcome of a row from its finding; None if the row is to be sent.
 
     Absence that cannot be proven does not keep a row back: if no record is known to be there, no look-up could prove
     more.
     """
-    if len(finding.there) > 1:
-        return Posted(Result("refused", outcome=SEVERAL_THERE))
-    if finding.there:
-        [body] = finding.there
-        return Posted(compared(resource_type, row.body, body, str(body["id"]), None, row.intended))
+    if result := of_finding(identity, row, finding):
+        return Posted(result)
     if finding.state == ABSENT or finding in (NOT_TOLD, NOT_PROVEN, NOT_SEARCHED):
         return None
     return Posted(Result(row.left), f"the target could not be used: {finding.why}")

@@ -54,7 +54,7 @@ class Doubt:
 class Finding(NamedTuple):
     """The answer of a look-up: `found` (with the resource's id), `absent`, or the reason why it is unclear.
 
-    there: the resources with the row's identifier.
+    there: the resources with the row's identifier, or one resource that has it written otherwise.
     """
 
     state: str
@@ -165,7 +165,7 @@ def _written_otherwise(identity: Identity, row: Row, bodies: Sequence[Body]) -> 
     if not alike:
         return None
     named = ", ".join(f"{identity.resource_type}/{body['id']}" for body in alike[:NAMED])
-    return Finding(UNCLEAR, None, f"the target has it with its identifier written otherwise: {named}", tuple(alike))
+    return Finding(UNCLEAR, None, f"the target has it with its identifier written otherwise: {named}", tuple(alike[:1]))
 
 
 def _unproven(value: str, proofs: Sequence[frozenset[str]] | None) -> Finding | None:

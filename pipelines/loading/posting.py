@@ -12,7 +12,7 @@ from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.answered import TOO_LARGE, Posted, Result, made, read_existing, refused
 from pipelines.loading.book import Book
 from pipelines.loading.row import Identity, Row, dated, own_identifiers
-from pipelines.loading.sending import UNKNOWN_TRIES, BundleSender, Send, Sent
+from pipelines.loading.sending import UNKNOWN_TRIES, BundleSender, Send, Sent, told_apart
 from pipelines.loading.why import Why
 
 
@@ -20,14 +20,16 @@ def sender(book: Book, why: Why, read_all: Callable[..., Any] = map) -> Send:
     """Return the sender of units at a book's step: bundles, or single rows. read_all: runs reads side by side."""
     load, step = book.load, book.step
     if step.bundle:
-        return BundleSender(load.client, load.identity, step, why.whole, read_all).send
+        return told_apart(
+            load.client, load.identity, BundleSender(load.client, load.identity, step, why.whole, read_all).send
+        )
 
     def send(unit: Sequence[Row]) -> Sent:
         (row,) = unit
         posted = post(load.client, load.resource, row, confirm=book.confirm, step=step, identity=load.identity)
         return Sent({0: why.whole(posted.result, dated(load.resource, row))}, posted.unusable)
 
-    return send
+    return told_apart(load.client, load.identity, send) if step.conditional else send
 
 
 def post(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from pipelines.client.client import CONFLICT, Entry, FhirClient
+from pipelines.client.client import Entry, FhirClient
 from pipelines.client.identifiers import has_names_of_another
 from pipelines.client.pace import Attempts
 from pipelines.client.replies import (
@@ -27,9 +27,19 @@ from pipelines.client.replies import (
 )
 from pipelines.client.steps import Step
 from pipelines.home.counted import counted
-from pipelines.loading.answered import TOO_LARGE, Bodies, Result, compared, existing, of_its_row, read_back, settled
+from pipelines.loading.answered import (
+    SEVERAL_THERE,
+    TOO_LARGE,
+    Bodies,
+    Result,
+    compared,
+    existing,
+    of_its_row,
+    read_back,
+    settled,
+)
 from pipelines.loading.limits import Sizes, Trouble
-from pipelines.loading.lookup import by_identifier
+from pipelines.loading.lookup import Finding, by_identifier
 from pipelines.loading.row import Identity, Row
 
 NO_ANSWER = "no clear answer ({})"
@@ -41,6 +51,8 @@ IN_TIME = 2.0
 
 OF_THE_CONTENT = (400, 413, 422)
 """Statuses of a refused batch that one of its rows may have caused; others are about the endpoint."""
+SEVERAL = 412
+"""The status of a create whose condition more than one resource meets."""
 OF_AN_ENTRY = (400, 404, 412, 413, 422)
 """Statuses of a refused transaction that one of its rows may have caused: the status is that of the failed entry."""
 
@@ -259,7 +271,7 @@ class _Sending:
         if len(places) == 1 or way.kind == "transaction" or way.step.repeats:
             return False
         refused = [at for at in places if at in results and results[at].state == "refused"]
-        doubtful = [self._rows[at] for at in refused if results[at].status != CONFLICT]
+        doubtful = [self._rows[at] for at in refused if results[at].status != SEVERAL]
         return are_there(way.client, way.identity, doubtful)
 
     def _existing(self, at: int, reply: Reply, bodies: Bodies) -> Result | None:
@@ -285,7 +297,33 @@ def are_there(client: FhirClient, identity: Identity, refused: Sequence[Row]) ->
     """True if the target has a row that was refused, by its answer. The row is searched for by its identifier."""
     found = by_identifier(client, identity, refused, None)
     return any(
-        compared(identity.resource_type, row.body, body, str(body["id"]), None, False).state != "refused"
+        compared(identity.resource_type, identity.entry(row)[0], body, str(body["id"]), None, False).state != "refused"
         for row in refused
         for body in found[row.key].there
     )
+
+
+def of_finding(identity: Identity, row: Row, finding: Finding) -> Result | None:
+    """The result of a row by what a search for its identifier shows; None where that shows nothing of it."""
+    if len(finding.there) > 1:
+        return Result("refused", outcome=SEVERAL_THERE)
+    for body in finding.there:
+        sent, _ = identity.entry(row)
+        return compared(identity.resource_type, sent, body, str(body["id"]), None, row.intended)
+    return None
+
+
+def told_apart(client: FhirClient, identity: Identity, send: Send) -> Send:
+    """Send rows, and look up those whose condition several resources meet: some targets compare identifiers without
+    case or accents. One of these may be the row's own.
+    """
+
+    def sent(unit: Sequence[Row]) -> Sent:
+        done = send(unit)
+        places = [at for at, each in done.results.items() if (each.state, each.status) == ("refused", SEVERAL)]
+        found = by_identifier(client, identity, [unit[at] for at in places], None)
+        for at in places:
+            done.results[at] = of_finding(identity, unit[at], found[unit[at].key]) or done.results[at]
+        return done
+
+    return sent

@@ -54,6 +54,15 @@ def test_what_proves_nothing_of_a_target_is_unknown():
     assert Reply(503, None, {}, not_done=()).kind == "unknown"
 
 
+def test_the_words_about_an_entry_may_stand_in_the_place_of_its_resource():
+    """LEDGER-11: LinuxForHealth puts them there."""
+    words = {"resourceType": "OperationOutcome", "issue": [{"code": "multiple-matches", "details": {"text": "two"}}]}
+    answer = {"type": "batch-response", "entry": [{"resource": words, "response": {"status": "412"}}]}
+    [reply] = replies_of(answer, 1)
+    assert reply.kind == "refused"
+    assert reply.outcome == {"code": "multiple-matches", "text": "two", "diagnostics": None, "expression": None}
+
+
 def test_a_success_without_a_location_is_unknown():
     assert Reply(201).kind == "unknown"
 

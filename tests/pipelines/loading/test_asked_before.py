@@ -8,7 +8,7 @@ import pytest
 from pipelines.client.client import FhirClient
 from pipelines.client.replies import NotSent
 from pipelines.loading import asking
-from tests.support.fake_target import FakeTarget, serving
+from tests.support.fake_target import FakeTarget, identifiers, serving
 from tests.support.work import Work, payment
 
 IGNORED = "the target does not search by identifier: rows that another home has sent are sent once more"
@@ -164,3 +164,25 @@ def test_a_kill_between_the_search_and_the_create_leaves_nothing_in_doubt(homes,
     one.run(payments(0, 1))
     assert two.run(payments(0, 1, 2)).counts == {"adopted": 2, "created": 1}
     two.agree()
+
+
+class WithoutCase(FakeTarget):
+    """Finds identifiers in any case, as LinuxForHealth does."""
+
+    def found(self, kind, query):
+        if "identifier" not in query:
+            return super().found(kind, query)
+        wanted = query["identifier"][0].casefold().split(",")
+        return [body for body in self.of(kind) if any(each.casefold() in wanted for each in identifiers(body))]
+
+
+def test_what_has_the_key_in_other_letters_is_another_records(tmp_path):
+    """LEDGER-01, LEDGER-15: a payment of as much is none of the row's. The row waits for a person."""
+    with serving(WithoutCase(says=["identifier"])) as target, closing(Work(tmp_path, target)) as work:
+        assert work.run(payments(*range(1, 40))).counts == {"created": 39}
+        more = [payment(41, patient="p2", key="K16"), payment(42, patient="p2", cents=700, key="K2")]
+        assert work.run(more, "payments-2").counts == {"created": 1, "refused": 1}
+        assert work.states()["K16"] == "refused"
+        [reason] = work.table("reject_reason")
+        assert (reason["rule_id"], "differs from this one in case" in reason["message"]) == ("KEY-TAKEN", True)
+        work.agree()

@@ -4,6 +4,7 @@ nothing is lost without a word.
 
 import json
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -13,8 +14,8 @@ from pipelines.home.progress import Progress
 from pipelines.loading.stage import load
 from tests.support.exports import TASKS, payments, put, tasks
 from tests.support.fake_answers import Said, outcome
-from tests.support.fake_target import FakeTarget
-from tests.support.work import TARGET, payment, work_at
+from tests.support.fake_target import FakeTarget, serving
+from tests.support.work import TARGET, Work, payment, work_at
 
 HTML = b"<html>Bad Gateway</html>"
 TRANSACTION = ["transaction", "conditional", "identifier"]
@@ -155,6 +156,34 @@ def test_keys_that_differ_in_case_alone_are_one_to_some_targets(at, monkeypatch,
         "the target has a resource under a key that differs from this one in case, blanks or accents alone"
     )
     at.agree()
+
+
+@pytest.mark.parametrize("says", [["batch", *TRANSACTION[1:]], *WAYS.values()], ids=["batch", *WAYS])
+def test_of_several_that_meet_a_condition_the_one_with_exactly_the_key_is_the_rows(tmp_path, monkeypatch, says):
+    """TARGET-02, LEDGER-15: where identifiers are compared without case, and two homes sent two such keys."""
+    others = [payment(number, patient=f"p{number}", cents=100 + number) for number in range(25)]
+    rows = [payment(30, key="a"), payment(31, cents=7, key="A"), payment(32, key="b"), payment(33, key="c")]
+    with serving(FakeTarget(says=says)) as target:
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+        with closing(Work(tmp_path / "one", target)) as one:
+            one.run([*others, *rows[:3]])
+        of_b = next(body for body in target.of("PaymentNotice") if body["identifier"][0]["value"] == "b")
+        target.stored["double"] = of_b | {"id": "double"}
+        create = target.create
+
+        def without_case(body, condition):
+            key = body["identifier"][0]["value"].casefold()
+            there = [each for each in target.of("PaymentNotice") if each["identifier"][0]["value"].casefold() == key]
+            return (412, None, outcome("multiple-matches")) if len(there) > 1 else create(body, condition)
+
+        monkeypatch.setattr(target, "create", without_case)
+        with closing(Work(tmp_path / "two", target)) as two:
+            assert two.run([*others, *rows]).counts == {"adopted": 27, "created": 1, "refused": 1}
+            assert two.states()["b"] == "refused"
+            assert [each["message"] for each in two.table("reject_reason")] == [
+                "the target has several resources under this key"
+            ]
 
 
 # -- failures
