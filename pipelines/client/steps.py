@@ -48,8 +48,9 @@ DOES: dict[str, str] = {
 
 RISK: dict[str, str] = {
     "free of races": "none: a create that is repeated finds the first one",
-    "conditional": "none by this import, which looks up and waits before it repeats; a network that delivers a request"
-    " twice at once can double it, which verify names",
+    "conditional": "none by this import, which looks up and waits before it repeats; at some targets a network that"
+    " delivers a request twice at once, or a second home that sends the same rows at the same time, doubles them, which"
+    " verify names",
     "look-up": "a payment whose outcome is unclear and that is not found waits for a person; a second home that sends"
     " the same rows at the same time doubles them, which verify names",
     "bare": "rows that look alike cannot be told apart: some unclear rows wait for a person; a second home that sends"
