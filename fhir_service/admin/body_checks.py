@@ -36,7 +36,7 @@ def bodies_agree(connection: Connection, site: Site) -> Found:
                     continue
                 yield from _disagreements(resource, row, stored, where, sides)
                 named[where] = list(targets(stored, site))
-            yield from _unresolved(connection, named, notices=name == "DiagnosticReport")
+            yield from _unresolved(connection, named, notices="create" not in resource.interactions)
 
 
 def _disagreements(
@@ -133,8 +133,7 @@ def _unresolved(
     stored = _stored(connection, {target for found in named.values() for target in found})
     for where, found in named.items():
         for target in sorted(set(found) - stored - set((besides or {}).get(where, ()))):
-            notice = notices and not target.startswith("Patient/")
-            yield Finding("reference", where, f"{target} is not stored", notice)
+            yield Finding("reference", where, f"{target} is not stored", notices)
 
 
 def _stored(connection: Connection, wanted: set[str]) -> set[str]:

@@ -1,5 +1,6 @@
 """`check` finds each kind of damage that is planted in a store, and nothing in a store that is well."""
 
+import json
 import shutil
 
 import duckdb
@@ -315,6 +316,26 @@ def test_a_missing_target_of_loaded_data_is_a_notice(store):
         ("reference", "Observation/o1 is not stored", True)
     }
     assert {finding.where for finding in found} == {"DiagnosticReport/r1"}
+
+
+def test_a_missing_target_that_a_load_kept_is_a_notice(tmp_path):
+    """REF-06: an Observation may name an encounter that is elsewhere, and another patient than its own."""
+    patient = {"resourceType": "Patient", "id": "pa"}
+    named = {"subject": refer("Patient/pa"), "encounter": refer("Encounter/x"), "performer": [refer("Patient/x")]}
+    result = {"resourceType": "Observation", "id": "ob", "status": "final", "code": {"text": "x"}, **named}
+    world = tmp_path / "world"
+    world.mkdir()
+    (world / "all.ndjson").write_text(f"{json.dumps(patient)}\n{json.dumps(result)}\n")
+    with running(tmp_path, world):
+        pass
+    assert {(finding.where, finding.text, finding.notice) for finding in check(str(tmp_path / "service.duckdb"))} == {
+        ("Observation/ob", "Encounter/x is not stored", True),
+        ("Observation/ob", "Patient/x is not stored", True),
+    }
+
+
+def refer(target):
+    return {"reference": target}
 
 
 def test_what_a_store_in_ruins_shows_is_bounded(store, monkeypatch):
