@@ -11,7 +11,7 @@ from pipelines.home.exits import ALL_LOADED, WronglyAsked
 from pipelines.runs.lines import SHOWN_NEXT
 
 
-@click.command(short_help="Batches and what became of them.")
+@click.command(short_help="Batches with their counts, or one batch in detail.")
 @click.argument("batch", required=False, type=Name())
 @click.option("--json", "as_json", is_flag=True, help="Print it as one JSON document.")
 @click.pass_obj
@@ -29,12 +29,8 @@ def status(options: Options, batch: str | None, as_json: bool) -> int:
 
 @click.command(short_help="Proves that ledger and target agree, to the row and the cent.")
 @click.argument("batch", required=False, type=Name())
-@click.option(
-    "--adopt", is_flag=True, help="Of a home that lost ledger and journal: its rows are in doubt, and settled."
-)
-@click.option(
-    "--all", "whole", is_flag=True, help="Read the target whole, also where it can be asked for what changed."
-)
+@click.option("--adopt", is_flag=True, help="For a home without ledger and journal: find in the target what it sent.")
+@click.option("--all", "whole", is_flag=True, help="Read the whole target, even if it can list what has changed.")
 @with_reason
 @with_target
 def verify(at: AtTarget, batch: str | None, adopt: bool, whole: bool) -> int:
@@ -43,23 +39,23 @@ def verify(at: AtTarget, batch: str | None, adopt: bool, whole: bool) -> int:
     from pipelines.verifying.verify import verify_and_write
 
     if adopt and batch:
-        raise click.UsageError("--adopt takes no batch: it looks at all of this home")
+        raise click.UsageError("--adopt works on all batches of this home: leave out the batch")
     if not batch:
         check_begun(at.home)
     work = adopt_lost if adopt else partial(verify_and_write, batch_id=batch, whole=whole)
     return at.answer(work, anew=adopt)
 
 
-@click.group(short_help="Rows of which it is not known if the target has them.")
+@click.group(short_help="Rows in doubt: sent, with an unknown outcome.")
 def doubts() -> None:
-    """Rows in doubt: it is not known yet if the target has them."""
+    """Rows in doubt: they were sent, and it is not known yet if the target has them."""
 
 
-@doubts.command("resolve", short_help="Looks rows in doubt up at the target again.")
+@doubts.command("resolve", short_help="Looks up rows in doubt at the target again.")
 @click.option("--batch", "-b", type=Name(), help="Only those of this batch.")
 @with_target
 def doubts_resolve(at: AtTarget, batch: str | None) -> int:
-    """Looks rows in doubt up at the target again, and settles those whose outcome can be found. Sends nothing."""
+    """Looks up rows in doubt at the target again, and settles those whose outcome is found. Sends nothing."""
     from pipelines.runs.resolving import resolve
 
     if not batch:
@@ -67,7 +63,7 @@ def doubts_resolve(at: AtTarget, batch: str | None) -> int:
     return at.answer(lambda session: resolve(session, batch))
 
 
-@doubts.command("accept", short_help="Settles a row in doubt: this resource is what it made.")
+@doubts.command("accept", short_help="Settles a row in doubt: names the resource that it made.")
 @click.argument("name", metavar="ID", type=Name())
 @click.option("--resource", required=True, type=Name(), help="The id of the resource that the row made.")
 @with_reason
@@ -82,7 +78,11 @@ def doubts_accept(at: AtTarget, name: str, resource: str) -> int:
 @doubts.command("resend", short_help="Lets the next import send a row in doubt again.")
 @click.argument("name", metavar="ID", type=Name())
 @click.option(
-    "--apart-from", multiple=True, type=Name(), metavar="RESOURCE", help="An equal resource that is not the row's."
+    "--apart-from",
+    multiple=True,
+    type=Name(),
+    metavar="RESOURCE",
+    help="A resource with equal content that this row did not make.",
 )
 @with_reason
 @with_target
@@ -96,9 +96,9 @@ def doubts_resend(at: AtTarget, name: str, apart_from: tuple[str, ...]) -> int:
     return at.answer(lambda session: Said(resend(session, name, apart_from)))
 
 
-@click.command(short_help="Takes the responses and tasks of a batch back.")
+@click.command(short_help="Takes back the responses and tasks of a batch.")
 @click.argument("batch", type=Name())
-@click.option("--dry-run", is_flag=True, help="List it, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be taken back, and change nothing.")
 @with_reason
 @with_target
 def undo(at: AtTarget, batch: str, dry_run: bool) -> int:
@@ -110,7 +110,7 @@ def undo(at: AtTarget, batch: str, dry_run: bool) -> int:
     return at.answer(work, then=partial(publish_undone, batch_id=batch))
 
 
-@click.command(short_help="Removes a finished batch's source rows: patient data.")
+@click.command(short_help="Removes the source rows (patient data) of a finished batch.")
 @click.argument("batch", type=Name())
 @with_reason
 @click.pass_obj

@@ -32,24 +32,44 @@ class PathOrAddress(SomePath):
 
 @click.command("import", short_help="Imports exports (default: the inbox) and publishes tables.")
 @click.argument("places", type=PathOrAddress(path_type=Path, readable=False), nargs=-1, metavar="[PATH or URL]...")
-@click.option("--dry-run", is_flag=True, help="Apply every rule, send nothing but reads, keep nothing.")
-@click.option("--strict", is_flag=True, help="Decided rules reject too, at a target that is not a service of ours.")
 @click.option(
-    "--again", metavar="BATCH", type=Name(), help="Load a batch anew that was taken back, or what is gone of it."
+    "--dry-run", is_flag=True, help="Check the files against every rule; write nothing to the target, and keep nothing."
+)
+@click.option(
+    "--strict", is_flag=True, help="Reject records by this project's own rules too if the target is not fhir-service."
+)
+@click.option(
+    "--again",
+    metavar="BATCH",
+    type=Name(),
+    help="Load the records of a batch again that were taken back or are gone from the target.",
 )
 @click.option(
     "--copayments",
     metavar="BATCH",
     type=Name(),
-    help="Load a batch that waits, since all of its payments have a claim.",
+    help="Confirm and load a batch that waits because all of its payments are copayments.",
 )
 @click.option(
-    "--new", metavar="BATCH", type=Name(), help="Load a batch that waits, since its records seem to be known already."
+    "--new",
+    metavar="BATCH",
+    type=Name(),
+    help="Confirm and load a batch that waits because its records seem to be loaded already.",
 )
-@click.option("--whole", metavar="FEED", type=Name(), help="Ask the database of a feed for all of its rows.")
-@click.option("--remap", is_flag=True, help="Apply the feed's policy to rows that changed only because the feed did.")
-@click.option("--clock-is-right", is_flag=True, help="Go on from now, though the ledger has later times.")
-@click.option("--workers", type=click.IntRange(1, MOST_WORKERS), help="Load large files in so many processes: 1.")
+@click.option(
+    "--whole", metavar="FEED", type=Name(), help="Query all rows of a feed's database, not only the new ones."
+)
+@click.option(
+    "--remap",
+    is_flag=True,
+    help="Apply the feed's `changed` policy to rows that read differently because the feed file changed.",
+)
+@click.option(
+    "--clock-is-right", is_flag=True, help="Continue although the ledger has times later than this machine's clock."
+)
+@click.option(
+    "--workers", type=click.IntRange(1, MOST_WORKERS), help="Number of processes that load a large file. [default: 1]"
+)
 @with_reason
 @with_target
 def import_(
@@ -105,11 +125,15 @@ def _files_at(places: Sequence[Path | str], home: Path, insecure: bool) -> list[
     return [*paths, *fetched_files(home, [each for each in places if isinstance(each, str)], os.environ, insecure)]
 
 
-@click.command(short_help="Tells what an import would do, on a copy of the store.")
+@click.command(short_help="Shows what an import would do, on a copy of the store.")
 @click.argument("paths", type=SomePath(path_type=Path, readable=False), nargs=-1)
-@click.option("--reference", type=click.Path(path_type=Path, exists=True), help="Reference data for a new store.")
-@click.option("--store", help="A service's store to copy instead of the home's: a DuckDB file, or a database's URL.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Where the report goes.")
+@click.option(
+    "--reference",
+    type=click.Path(path_type=Path, exists=True),
+    help="Rehearse against a new store with this reference data.",
+)
+@click.option("--store", help="The store to copy instead of the home's: a DuckDB file or a database URL.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The file to write the report to.")
 @click.option("--against", type=click.Path(path_type=Path, dir_okay=False), help="An earlier report to compare with.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report.")
 @click.pass_obj
@@ -127,7 +151,7 @@ def rehearse(
     from pipelines.rehearsing.rehearsal import rehearse
 
     if store and reference:
-        raise click.UsageError("--store and --reference are two ways to a store: name one")
+        raise click.UsageError("--store and --reference exclude each other: give one of them")
     wanted = Wanted(options.home, options.feeds, paths, reference, out, against, store)
     with showing_progress() as progress:
         done = rehearse(wanted, os.environ, progress)

@@ -46,7 +46,7 @@ class SomePath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
-            self.fail("the path is empty: is a variable of the shell not set?", param, ctx)
+            self.fail("the path is empty; is a shell variable not set?", param, ctx)
         return super().convert(value, param, ctx)
 
 

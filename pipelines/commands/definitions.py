@@ -107,6 +107,6 @@ def reload_at(address: str, environ: Mapping[str, str]) -> str:
 def sentence_of(reasons: Sequence[str]) -> str:
     """Return a sentence for the end of a reload. reasons: the errors, the cause last; empty if it succeeded."""
     if not reasons:
-        return "feeds and views were read anew"
+        return "feeds and views were read again"
     reason = CLASS_OF_OURS.sub("", reasons[-1].strip())
-    return f"feeds and views cannot be used, and nothing is imported until they are mended: {reason}"
+    return f"a feed or a view cannot be used, and nothing is imported until it is corrected: {reason}"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pipelines.session.session import Session
 
 
-@click.command(short_help="The page to sign a migration off by, and its JSON.")
+@click.command(short_help="Writes the page for signing off a migration, and its JSON.")
 @click.option("--since", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Files received since this UTC day.")
 @click.option("--batch", "-b", type=Name(), help="Only this batch.")
 @click.option(
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 200),
     default=10,
     show_default=True,
-    help="Records of each feed to check.",
+    help="Number of records of each feed to compare by hand.",
 )
-@click.option("--seed", type=Name(), help="Chooses the sample; the same seed chooses the same. Random without it.")
-@click.option("--chart", help="Address under which people open the target, for links. Its own, or that of up.")
+@click.option("--seed", type=Name(), help="Seed of the sample: one seed gives one sample. [default: random]")
+@click.option("--chart", help="Address for links to the chart. [default: the target's address]")
 @with_target
 def evidence(
     at: AtTarget, since: datetime | None, batch: str | None, size: int, seed: str | None, chart: str | None

@@ -10,8 +10,8 @@ from pipelines.validation.scoring import KNOWN
 COPAYMENT = "a payment with a claim_id is a copayment, which may take the patient's balance below zero"
 HEADERS = {0: "none", 1: ""}
 COPAYMENTS = {
-    "ask": "a file of copayments alone, the first of this feed, waits for a confirmation (copayments)",
-    "all": "a file may be of copayments alone (copayments)",
+    "ask": "the first file in which all payments are copayments waits for a confirmation (copayments)",
+    "all": "a file of which all payments are copayments needs no confirmation (copayments)",
 }
 
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from pipelines.feeds.files.catalog import Feed
 
 
-@click.group(short_help="Which exports are taken, and what each column becomes.")
+@click.group(short_help="Feed files: checks and drafts them.")
 def feeds() -> None:
     """Feed files: which exports are taken, and what each column becomes."""
 
 
-@feeds.command("check", short_help="Checks feed files and says what each column becomes.")
+@feeds.command("check", short_help="Checks feed files and shows what each column becomes.")
 @click.argument("files", type=click.Path(path_type=Path), nargs=-1)
-@click.option("--sample", type=click.Path(path_type=Path), help="An export: shows what its first rows become.")
+@click.option("--sample", type=click.Path(path_type=Path), help="An export: show what its first rows become.")
 @click.option("--rows", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many rows of the sample.")
 @click.pass_obj
 def feeds_check(options: Options, files: tuple[Path, ...], sample: Path | None, rows: int) -> int:
@@ -44,7 +44,12 @@ def feeds_check(options: Options, files: tuple[Path, ...], sample: Path | None, 
             for line in error.all:
                 click.echo(f"chartferry: {line}", err=True)
             if file.suffix != ".toml":
-                click.echo(f"chartferry: {file.name}: to try a feed with an export, name it by --sample", err=True)
+                click.echo(
+                    f"chartferry: {file.name}: no feed file (*.toml); to try a feed with an export, write"
+                    " --sample before"
+                    " the name of the export",
+                    err=True,
+                )
             code = UNREADABLE
     for feed in found:
         click.echo("\n".join(feed_lines(feed)))
@@ -71,8 +76,10 @@ def _show_sample(feed: "Feed", sample: Path, rows: int, home: Path) -> int:
 
 @feeds.command("new")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--kind", type=click.Choice(["payments", "answers", "tasks"]), help="What it holds; guessed by default.")
-@click.option("--ask", is_flag=True, help="Goes through the lines that say DECIDE, with the values before you.")
+@click.option(
+    "--kind", type=click.Choice(["payments", "answers", "tasks"]), help="What the export holds. [default: guessed]"
+)
+@click.option("--ask", is_flag=True, help="Ask about each line marked DECIDE, and show the values seen.")
 def feeds_new(file: Path, kind: str | None, ask: bool) -> int:
     """Drafts a feed file from an export, on standard output.
 
@@ -99,7 +106,7 @@ def _asking() -> Callable[[Sequence[str]], str | None]:
     return ask
 
 
-@feeds.command("expect", short_help="Drafts what to expect of a feed's files, by those that came.")
+@feeds.command("expect", short_help="Drafts expectations of a feed's files from the files that came.")
 @click.argument("feed", type=Name())
 @click.pass_obj
 def feeds_expect(options: Options, feed: str) -> int:
@@ -116,10 +123,14 @@ def feeds_expect(options: Options, feed: str) -> int:
     return ALL_LOADED
 
 
-@feeds.command("map", short_help="Lists values without an entry in a crosswalk, and takes entries.")
+@feeds.command("map", short_help="Lists values without an entry in a crosswalk, and adds entries.")
 @click.argument("feed", type=Name())
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="A CSV for a colleague to fill in.")
-@click.option("--entries", type=click.Path(path_type=Path, dir_okay=False), help="Such a CSV, filled in.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the list to this CSV, to be filled in."
+)
+@click.option(
+    "--entries", type=click.Path(path_type=Path, dir_okay=False), help="Add the entries of such a CSV, filled in."
+)
 @click.option("--reference", type=click.Path(path_type=Path, exists=True), help="Reference data to find candidates in.")
 @click.pass_obj
 def feeds_map(options: Options, feed: str, out: Path | None, entries: Path | None, reference: Path | None) -> int:
@@ -133,12 +144,15 @@ def feeds_map(options: Options, feed: str, out: Path | None, entries: Path | Non
     found = work_list(options.home, os.environ, options.feeds, feed, reference)
     if found.work and not entries and not any(work.candidates for work in found.work):
         folder = reference or options.home / "reference"
-        click.echo(f"no candidates: {folder} has no such records; --reference DIR names other reference data", err=True)
+        click.echo(
+            f"no candidates: {folder} has no records of this type; name other reference data by --reference DIR",
+            err=True,
+        )
     if entries:
         given = read_csv_entries(entries)
     elif out and found.work:
         write_csv(found, out)
-        then = f"fill in entry, then chartferry feeds map {feed} --entries {out}"
+        then = f"fill in the column entry, then run chartferry feeds map {feed} --entries {out}"
         click.echo(f"{out}: {counted(len(found.work), 'value')}; {then}")
         return UNREADABLE if found.left else ALL_LOADED
     else:
@@ -151,9 +165,12 @@ def feeds_map(options: Options, feed: str, out: Path | None, entries: Path | Non
             f"{counted(written, 'entry was', 'entries were')} written; chartferry import tries the rejects again"
         )
     elif given:
-        click.echo("no entry was written: the crosswalks have them already")
+        click.echo("no entry was written: the crosswalks have all of these entries already")
     elif not found.work:
-        click.echo(f"no open reject of {feed} lacks an entry; values are listed once an import has rejected them")
+        click.echo(
+            f"nothing to list: no open reject of {feed} lacks a crosswalk entry; a value is listed after an"
+            " import has rejected it"
+        )
     return UNREADABLE if found.left else ALL_LOADED
 
 

@@ -34,12 +34,16 @@ def questionnaire_new(file: Path) -> int:
     return ALL_LOADED
 
 
-@questionnaire.command("check", short_help="Says what the service will refuse of questionnaires.")
+@questionnaire.command("check", short_help="Shows what the service would refuse in questionnaires.")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write what is right as reference data.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="If all are right, write them to this file as reference data.",
+)
 @click.pass_obj
 def questionnaire_check(options: Options, file: Path, out: Path | None) -> int:
-    """Shows what the service will refuse of a file of questionnaires (JSON or NDJSON).
+    """Shows what the service would refuse in a file of questionnaires (JSON or NDJSON).
 
     They are loaded into a store made for this check, which is thrown away.
     """
@@ -50,5 +54,5 @@ def questionnaire_check(options: Options, file: Path, out: Path | None) -> int:
     if out and not checked.problems:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(checked.text, encoding="utf-8")
-        click.echo(f"{out}: load it with: fhir-service load, or put it into the reference folder")
+        click.echo(f"{out}: load it by fhir-service load, or put it into the reference folder")
     return UNREADABLE if checked.problems else ALL_LOADED

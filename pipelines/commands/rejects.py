@@ -20,14 +20,18 @@ from pipelines.home.exits import ALL_LOADED, UNREADABLE
 from pipelines.runs.lines import SHOWN_NEXT
 
 
-@click.group(short_help="Records that were set aside, and their way back.")
+@click.group(short_help="Rejects: exports, retries or discards records set aside.")
 def rejects() -> None:
     """Records that were set aside: export them with their reasons, try them again, or discard them."""
 
 
-@rejects.command("export", short_help="Writes open rejects whole, to be corrected.")
+@rejects.command("export", short_help="Writes open rejects to files, to be corrected.")
 @click.option("--batch", "-b", type=Name(), help="Only those of this batch.")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where to; else each batch's own folder.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder to write to. [default: each batch's own]",
+)
 @with_target
 def rejects_export(at: AtTarget, batch: str | None, out: Path | None) -> int:
     """Writes open rejects whole, as they came, with _reject_id and _reasons: one file per batch, to be corrected."""
@@ -39,10 +43,14 @@ def rejects_export(at: AtTarget, batch: str | None, out: Path | None) -> int:
     return UNREADABLE if done.left else ALL_LOADED
 
 
-@rejects.command("retry", short_help="Tries open rejects again as they are, by today's rules.")
+@rejects.command("retry", short_help="Tries open rejects again, unchanged, by today's rules.")
 @click.option("--batch", "-b", type=Name(), help="Only those of this batch.")
-@click.option("--strict", is_flag=True, help="Decided rules reject too, at a target that is not a service of ours.")
-@click.option("--taken-back", is_flag=True, help="Load those that a person had taken back, and no others.")
+@click.option(
+    "--strict", is_flag=True, help="Reject records by this project's own rules too if the target is not fhir-service."
+)
+@click.option(
+    "--taken-back", is_flag=True, help="Load only rejected records that an undo or a person had taken back before."
+)
 @with_reason
 @with_target
 def rejects_retry(at: AtTarget, batch: str | None, strict: bool, taken_back: bool) -> int:
@@ -64,7 +72,7 @@ def rejects_discard(options: Options, ids: tuple[str, ...], why: str | None) -> 
     from pipelines.corrections.rejects import discard_in
 
     if not (why or "").strip():
-        raise click.UsageError("say why (--why): nothing was discarded")
+        raise click.UsageError("nothing was discarded: give a reason by --why")
     done, problems = discard_in(options.home, os.environ, ids, str(why).strip())
     for problem in problems:
         click.echo(f"chartferry: {problem}", err=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pipelines.feeds.terms.rulebook import Entry
 
 
-@click.command(short_help="Explains a rule: its sentence, whence it is, and what to do.")
+@click.command(short_help="Explains a rule: what it says, who decided it, what to do.")
 @click.argument("rule_id", metavar="[ID]", type=Name(), required=False)
 def rules(rule_id: str | None) -> int:
     """Lists the rules that a reject may name; or shows a rule's sentence, its source, and what to do."""

@@ -33,7 +33,7 @@ def serve(home: Path, environ: Mapping[str, str], address: str, service_port: in
     """
     at = host_and_port(address)
     if not at:
-        raise CannotStart(f"{address!r} is no address: HOST:PORT, as 10.0.0.5:4000")
+        raise CannotStart(f"{address!r} is no address: write HOST:PORT, such as 10.0.0.5:4000")
     if problem := problem_of(environ):
         raise CannotStart(problem)
     home = home.resolve()
@@ -65,7 +65,7 @@ def _tell(children: Sequence[Child], home: Path, address: str, known_as: str, sa
             say(f"{each.name:11} {each.url.rpartition('/')[0]}")
     say(f"{'code server':11} {address}  (pages and daemon on another host reach it as {known_as})")
     say(f"{'home':11} {home}  (inbox, feeds, batches, published and logs)")
-    say("Ctrl-C ends all of it")
+    say("Ctrl-C ends all of these processes")
 
 
 def reload(host: str, port: int, environ: Mapping[str, str]) -> str:

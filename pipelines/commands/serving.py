@@ -40,7 +40,7 @@ def metrics(options: Options, serve: bool, host: str, port: int) -> int:
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
-        raise BadSetting(f"{host}:{port} cannot be listened on: {error.strerror}") from None
+        raise BadSetting(f"{host}:{port} cannot be used to listen on: {error.strerror}") from None
     click.echo(f"listening on http://{host}:{server.server_port}/metrics")
     try:
         while thread.is_alive():
@@ -51,9 +51,21 @@ def metrics(options: Options, serve: bool, host: str, port: int) -> int:
 
 
 @click.command(short_help="Runs service, Dagster's web pages and daemon, until Ctrl-C.")
-@click.option("--port", type=click.IntRange(0, 65535), envvar="CHARTFERRY_SERVICE_PORT", help="Of the service: 8400.")
-@click.option("--web-port", type=click.IntRange(0, 65535), envvar="CHARTFERRY_WEB_PORT", help="Of Dagster: 3000.")
-@click.option("--clinics", type=click.Path(path_type=Path), help="A file of clinics, which share one Dagster.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    envvar="CHARTFERRY_SERVICE_PORT",
+    help="Port of the service. [default: 8400]",
+)
+@click.option(
+    "--web-port",
+    type=click.IntRange(0, 65535),
+    envvar="CHARTFERRY_WEB_PORT",
+    help="Port of Dagster's pages. [default: 3000]",
+)
+@click.option(
+    "--clinics", type=click.Path(path_type=Path), help="Run the clinics of this file, which share one Dagster."
+)
 @insecure_option
 @click.pass_obj
 def up(options: Options, port: int | None, web_port: int | None, clinics: Path | None, insecure: bool) -> int:
@@ -61,10 +73,10 @@ def up(options: Options, port: int | None, web_port: int | None, clinics: Path |
     from pipelines.commands import up as running
 
     if name := os.environ.get(CLINIC):  # the clinic's names in Dagster would differ from those of its code location
-        raise BadSetting(f"{CLINIC} is set: clinic {name} runs by `chartferry up --clinics FILE` alone")
+        raise BadSetting(f"{CLINIC} is set: start clinic {name} by `chartferry up --clinics FILE`")
     if clinics and (options.feeds or port is not None):
         raise click.UsageError(
-            "--clinics: its file says the feeds and the port of each clinic: leave out --feeds and --port"
+            "--clinics excludes --feeds and --port: its file sets the feeds and the port of each clinic"
         )
     web = running.WEB_PORT if web_port is None else web_port
     environ = _environ(options, insecure)
@@ -83,9 +95,14 @@ def _environ(options: Options, insecure: bool) -> dict[str, str]:
     return {**os.environ, "CHARTFERRY_FEEDS": feeds.strip(os.pathsep)} | ({INSECURE: "yes"} if insecure else {})
 
 
-@click.command(short_help="Runs the imports of a Dagster on another host, until Ctrl-C.")
+@click.command(short_help="Runs this home's imports for a Dagster on another host.")
 @click.argument("address", metavar="[HOST:PORT]", envvar=CODE_SERVER)
-@click.option("--port", type=click.IntRange(0, 65535), envvar="CHARTFERRY_SERVICE_PORT", help="Of a bundled service.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    envvar="CHARTFERRY_SERVICE_PORT",
+    help="Port of the bundled service, if there is one.",
+)
 @insecure_option
 @click.pass_obj
 def serve(options: Options, address: str, port: int | None, insecure: bool) -> int:

@@ -93,7 +93,7 @@ class Child:
                 said = last_line(file.read())
         except OSError as error:
             return f"{self.log} cannot be read: {error.strerror}"
-        return said or f"it said nothing, see {self.log}"
+        return said or f"it wrote no message since its start; see {self.log}"
 
     def stop(self) -> None:
         """Ask the process to end, and wait; then kill the rest of its process group."""
@@ -122,14 +122,14 @@ def alone(folder: Path, home: Path) -> Iterator[Callable[[], None]]:
     """
 
     def taken(holder: str) -> None:
-        said = f"process {holder} runs `chartferry up` or `serve` over {home} already: end that one first"
+        said = f"process {holder} runs `chartferry up` or `serve` over {home} already: end that process first"
         raise CannotStart(said) from None
 
     def look() -> None:
         if not _is_still(lock, locked):
             if not _is_still(home, lived):
                 raise CannotStart(
-                    f"{home} was removed or replaced while its processes ran: put it back, and start again"
+                    f"{home} was removed or replaced while its processes ran: put the folder back, and start again"
                 )
             raise Removed(f"{folder} was removed or replaced while Dagster ran in it")
 
@@ -166,9 +166,11 @@ def check_web_host(environ: Mapping[str, str], say: Say) -> None:
     """Raise CannotStart if loopback cannot reach the pages at their address; say so if they listen on every address."""
     host = environ.get(WEB_HOST) or LOOPBACK
     if host not in (LOOPBACK, EVERY_ADDRESS):
-        raise CannotStart(f"{WEB_HOST} is {host!r}: the pages listen on {LOOPBACK} or {EVERY_ADDRESS} alone")
+        raise CannotStart(
+            f"{WEB_HOST} is {host!r}: the pages can listen only on {LOOPBACK} or {EVERY_ADDRESS}; set one of them"
+        )
     if host == EVERY_ADDRESS:
-        say(f"the pages listen on {host}, without sign-in")
+        say(f"Dagster's pages listen on {host}, without sign-in: all who reach this machine can use them")
 
 
 def no_answer(host: str, port: int, seconds: float = 5.0) -> str | None:
@@ -189,7 +191,7 @@ def check_own(host: str, port: int) -> None:
             tried.bind(at)
     except OSError as error:
         raise CannotStart(
-            f"{host}:{port} cannot be listened at ({error.strerror}): name an address of this host"
+            f"{host}:{port} cannot be used to listen on ({error.strerror}): name a free address of this host"
         ) from None
 
 

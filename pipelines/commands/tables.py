@@ -15,20 +15,22 @@ A_FILE = click.Path(path_type=Path)
 
 
 @click.command(short_help="Sweeps the reports, builds and publishes the tables.")
-@click.option("--pseudonymous", is_flag=True, help="Only pseudonymous tables, in <home>/pseudonymous.")
+@click.option("--pseudonymous", is_flag=True, help="Write only pseudonymous tables, into <home>/pseudonymous.")
 @click.option(
     "--study",
     metavar="NAME",
-    help="With --pseudonymous: pseudonyms and days of this study alone, in <home>/pseudonymous-NAME.",
+    help="With --pseudonymous: use pseudonyms and shifted days of this study only, in <home>/pseudonymous-NAME.",
 )
 @click.option(
     "--smallest-cell",
     type=click.IntRange(2),
     default=10,
     show_default=True,
-    help="With --pseudonymous: the least count that an aggregate shows.",
+    help="With --pseudonymous: the smallest count that an aggregate shows.",
 )
-@click.option("--bulk", metavar="URL", help="Only NDJSON of whole resources, in <home>/bulk-publish, served at URL.")
+@click.option(
+    "--bulk", metavar="URL", help="Write only NDJSON of whole resources, into <home>/bulk-publish, to be served at URL."
+)
 @with_target
 def reports(at: AtTarget, pseudonymous: bool, study: str | None, smallest_cell: int, bulk: str | None) -> int:
     """Sweeps the diagnostic reports, builds and publishes the tables.
@@ -44,7 +46,7 @@ def reports(at: AtTarget, pseudonymous: bool, study: str | None, smallest_cell: 
     if study is not None and not STUDY.fullmatch(study):
         raise click.UsageError("--study takes a name of 1 to 40 small letters, digits, `_` and `-`")
     if bulk and pseudonymous:
-        raise click.UsageError("--bulk and --pseudonymous are two publications: name one")
+        raise click.UsageError("--bulk and --pseudonymous exclude each other: give one of them")
     if bulk and not bulk.startswith(("http://", "https://")):
         raise click.UsageError("--bulk takes the http:// or https:// address at which the folder will be served")
     with at.session() as session:
@@ -131,7 +133,7 @@ def views_run(options: Options, file: Path, resources: tuple[Path, ...], out: Pa
     return ALL_LOADED
 
 
-@views.command("test", short_help="Runs the test files of a folder and writes their report.")
+@views.command("test", short_help="Runs the view tests of a folder and writes their report.")
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--report", "report_file", type=A_FILE, default="test_report.json", show_default=True, help="The report.")
 def views_test(folder: Path, report_file: Path) -> int:
@@ -140,7 +142,7 @@ def views_test(folder: Path, report_file: Path) -> int:
 
     results = list(run_folder(folder))
     if not results:
-        raise WronglyAsked(f"{folder}: holds no test files")
+        raise WronglyAsked(f"{folder}: the folder holds no test files")
     report_file.write_text(json.dumps(report(results), indent=2), encoding="utf-8")
     failed = [each for each in results if each.reason]
     click.echo(as_text(f"failed: {each.file}, {each.title}: {each.reason}" for each in failed), nl=bool(failed))

@@ -10,7 +10,7 @@ from pipelines.commands.common import AtTarget, print_answer, with_reason, with_
 
 
 @click.command(short_help="What the target offers, and how rows will be sent.")
-@click.option("--formerly", metavar="ADDRESS", help="It is the server that was at this address before.")
+@click.option("--formerly", metavar="ADDRESS", help="The target is the server that had this address before.")
 @with_reason
 @with_target
 def target(at: AtTarget, formerly: str | None) -> int:
@@ -32,14 +32,18 @@ def target(at: AtTarget, formerly: str | None) -> int:
         return print_answer(offered(connection), at.as_json, connection.label)
 
 
-@click.group(short_help="Patients, claims and the like, put to a target.")
+@click.group(short_help="Reference data (patients, claims ...): sends it to a target.")
 def reference() -> None:
     """Reference data: the patients, practitioners, claims and questionnaires that records name."""
 
 
-@reference.command("load", short_help="Puts reference data to a target that takes it.")
+@reference.command("load", short_help="Sends reference data to a target that accepts it.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--ids-are", metavar="SYSTEM", help="Where the target gives ids itself: their system as identifiers.")
+@click.option(
+    "--ids-are",
+    metavar="SYSTEM",
+    help="If the target assigns its own ids: send the given ids as identifiers of this system.",
+)
 @with_target
 def reference_load(at: AtTarget, paths: tuple[Path, ...], ids_are: str | None) -> int:
     """Puts NDJSON files, or folders of them, to the target: under the given ids, else by their identifiers.

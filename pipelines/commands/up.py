@@ -30,7 +30,7 @@ def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int,
         try:
             _run(home, environ, service_port, web_port, say)
         except Removed as error:
-            say(f"{error}; it is made anew, without the history of runs")
+            say(f"{error}; Dagster's folder is made again, without the history of runs")
         else:
             say("stopped")
             return
@@ -44,7 +44,10 @@ def _run(home: Path, environ: Mapping[str, str], service_port: int, web_port: in
     with ExitStack() as stack:
         look = stack.enter_context(alone(folder, home))
         if missing := lacking(folder):
-            say(f"{folder / 'dagster.yaml'} has no {', '.join(missing)}: move it aside and start again to have them")
+            say(
+                f"{folder / 'dagster.yaml'} lacks the settings {', '.join(missing)}: move the file away and"
+                " start again, and a complete one is written"
+            )
         children = []
         if not is_bundled(environ):
             named_target(environ, is_set(environ, INSECURE))
@@ -99,16 +102,16 @@ def _tell(children: Sequence[Child], home: Path, say: Say) -> None:
                 say(f"{'chart':9} {child.url.rpartition('/')[0]}/chart")
     has_service = any(child.name == "service" for child in children)
     told = {
-        "inbox": f"{home / 'inbox'}  (what is put there is imported)",
-        "reference": f"{home / REFERENCE}  (patients and the rest, as NDJSON: loaded before any import)",
-        "feeds": f"{home / 'feeds'}  (how other exports are read)",
-        "batches": f"{home / 'batches'}  (each file, and what became of it)",
-        "report": f"{home / 'published' / 'report.html'}  (what needs a look, and the tables beside it)",
-        "evidence": f"{home / 'evidence'}  (pages to sign, by chartferry evidence)",
+        "inbox": f"{home / 'inbox'}  (files put here are imported)",
+        "reference": f"{home / REFERENCE}  (reference data as NDJSON, such as patients: loaded before any import)",
+        "feeds": f"{home / 'feeds'}  (feed files for further kinds of exports)",
+        "batches": f"{home / 'batches'}  (each received file, with the results of its runs)",
+        "report": f"{home / 'published' / 'report.html'}  (the report page; the tables are beside it)",
+        "evidence": f"{home / 'evidence'}  (sign-off pages that chartferry evidence writes)",
         "metrics": f"{home / 'metrics.prom'}  (figures for Prometheus)",
         "logs": f"{home / 'service.log'}, {home / 'dagster'}/*.log",
     }
     for name, said in told.items():
         if has_service or name != "reference":
             say(f"{name:9} {said}")
-    say("Ctrl-C ends all of it")
+    say("Ctrl-C ends all of these processes")

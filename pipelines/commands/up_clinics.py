@@ -65,7 +65,7 @@ class Watched:
         before, self.silent = self.silent, no_answer(*self.server.at)
         where = f"{self.server.clinic}: its code server at {self.server.address}"
         if self.silent and not before:
-            self.say(f"{where} does not answer ({self.silent}); its imports wait; everything else goes on")
+            self.say(f"{where} does not answer ({self.silent}); its imports wait, all other clinics continue")
         elif before and not self.silent:
             self.say(f"{where} answers again")
 
@@ -112,7 +112,10 @@ def _dagster(home: Path, shares: Mapping[str, int], is_at_server: bool, say: Say
     """Return Dagster's folder of the deployment, with its settings."""
     folder, without = prepare_shared_dagster(home, shares, is_at_server)
     if without:
-        say(f"{folder / 'dagster.yaml'} gives no share to {', '.join(without)}: remove it to have it written anew")
+        say(
+            f"{folder / 'dagster.yaml'} sets no limit of runs for {', '.join(without)}: remove the file, and"
+            " the next start writes it again"
+        )
     return folder
 
 
@@ -121,7 +124,8 @@ def _apart_from(home: Path, clinics: Sequence[Clinic]) -> None:
     for clinic in clinics:
         if clinic.home == home or clinic.home in home.parents:
             raise BadSetting(
-                f"clinic {clinic.name}: its home is that of the deployment, {home}: name another by --home"
+                f"clinic {clinic.name}: its home is also the home of the deployment, {home}: name another home"
+                " for the deployment by --home"
             )
 
 
@@ -159,4 +163,4 @@ def _tell(
         say(f"{clinic.name:9} {clinic.home}  (inbox, feeds, batches, published and logs; its target is {target})")
     for server in elsewhere:
         say(f"{server.clinic:9} {server.address}  (its code server, on the host of its home)")
-    say("Ctrl-C ends all of it")
+    say("Ctrl-C ends all of these processes")

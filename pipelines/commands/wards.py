@@ -44,7 +44,7 @@ class Ward:
             said = f"{self.name} cannot be started: {error.filename or 'a process'}: {error.strerror}"
             if self.clinic is None:
                 raise CannotStart(said) from None
-            say(f"{said}; trying again in {LONGEST_PAUSE:.0f} s; everything else goes on")
+            say(f"{said}; trying again in {LONGEST_PAUSE:.0f} s, all other clinics continue")
             self.due = time.monotonic() + LONGEST_PAUSE
 
     def is_settled(self) -> bool:
@@ -66,10 +66,10 @@ class Ward:
         words, often = self.child.last_words(), self.child.restarts_too_often()
         self.child.stop()
         if often and self.clinic is None:
-            raise CannotStart(f"{self.name} ends again and again: {words}")
+            raise CannotStart(f"{self.name} ended too often, and is not started again: {words}")
         self.ailing = often or (self.ailing and not self.child.lived_long())
         pause = LONGEST_PAUSE if self.ailing else 0.0
-        when = f"starting it anew in {pause:.0f} s; everything else goes on" if self.ailing else "starting it anew"
+        when = f"starting it again in {pause:.0f} s, all other clinics continue" if self.ailing else "starting it again"
         say(f"{self.name} ended ({words}); {when}")
         self.due = time.monotonic() + pause
 
@@ -126,7 +126,7 @@ def start(wards: Sequence[Ward], wakes: int, say: Say) -> bool:
             raise CannotStart(f"{shared[0].name} does not answer: {shared[0].child.last_words()}")
         if not shared and late > WAITS_FOR_CLINICS_SECONDS:
             for ward in waiting:
-                say(f"{ward.name} does not answer yet ({ward.child.last_words()}); everything else goes on")
+                say(f"{ward.name} does not answer yet ({ward.child.last_words()}); all other clinics continue")
             break
     _check_shared(wards)
     return True

@@ -13,7 +13,7 @@ from pipelines.loading.row import Identity
 from pipelines.loading.settling import as_doubts
 from pipelines.session.session import Session
 
-NO_NEED = "{}: no need: the next import can send it again without making two"
+NO_NEED = "{}: nothing to decide: the next import settles it by itself, and cannot make a double"
 
 
 def check_absent(session: Session, doubt: Doubtful, others: Collection[str]) -> None:
@@ -22,7 +22,10 @@ def check_absent(session: Session, doubt: Doubtful, others: Collection[str]) -> 
     step = step_for(session.connection.capabilities, kind)
     looked_up = as_doubts(session.ledger, session.target, kind, [doubt], files, step.named)
     if not looked_up:
-        raise NotPossible(f"{doubt.name}: its source row is not here any more, so nothing can be compared")
+        raise NotPossible(
+            f"{doubt.name}: its source row is no longer in this home, so its content cannot be compared with the"
+            " target's"
+        )
     if looked_up[0].named and step.conditional:
         raise NotPossible(NO_NEED.format(doubt.name))
     known = known_resources(session.ledger, session.target, kind, [doubt])
@@ -33,12 +36,12 @@ def check_absent(session: Session, doubt: Doubtful, others: Collection[str]) -> 
     if finding.state == FOUND:
         made = f"{kind}/{finding.resource_id}"
         raise NotPossible(
-            f"{doubt.name}: not sent again: {made} has its content and was not there before;"
+            f"{doubt.name}: not sent again: {made} has its content, and was not there before the row was first sent;"
             f" settle it with chartferry doubts accept {doubt.name} --resource {made},"
-            f" or, where it is another's, add --apart-from {made}"
+            f" or, if another record made that resource, add --apart-from {made}"
         )
     if finding.state != ABSENT:
-        hint = "; where they are others', name each with --apart-from" if "/" in (finding.why or "") else ""
+        hint = "; if other records made them, name each by --apart-from" if "/" in (finding.why or "") else ""
         raise NotPossible(f"{doubt.name}: not sent again: {finding.why}{hint}")
 
 

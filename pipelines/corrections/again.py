@@ -24,7 +24,10 @@ from pipelines.ledger.states import MADE
 from pipelines.ledger.tables import NotPossible
 from pipelines.session.session import Session
 
-NOT_NAMED = "stay: what has their ids carries no identifier of their source, and nothing else has theirs"
+NOT_NAMED = (
+    "left as they are: the resources with their ids have no identifier of their source, and no other resource has"
+    " their identifiers"
+)
 
 
 def plan_again(session: Session, batch_id: str) -> None:
@@ -51,9 +54,12 @@ def plan_again(session: Session, batch_id: str) -> None:
             outcomes = [Outcome(r.key, r.generation, "planned", r.resource_id, None) for r in piece]
             ledger.settle(session.target, piece[0].source, piece[0].resource_type, outcomes)
             number += len(piece)
-        progress.end(f"{number:,} to be loaded anew")
+        progress.end(f"{number:,} to be loaded again")
     if not (found or number or count_records(session, batch_id, ("planned",))):
-        raise NotPossible(f"{batch_id}: none of its records was taken back by an undo, or is gone from the target")
+        raise NotPossible(
+            f"{batch_id}: nothing to load again: no record of it was taken back by an undo, and none is gone from"
+            " the target"
+        )
 
 
 def _begin(session: Session, batch_id: str) -> None:

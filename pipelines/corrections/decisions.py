@@ -52,11 +52,13 @@ def accept(session: Session, name: str, resource_id: str) -> str:
             raise NotPossible(f"the target has no {kind}/{resource_id}")
         known = known_resources(session.ledger, session.target, kind, [doubt])
         if any(resource_id in ids for ids in known.values()):
-            raise NotPossible(f"{kind}/{resource_id} is another row's already")
+            raise NotPossible(f"{kind}/{resource_id} belongs to another row already")
         files = accepted_files(session.batches.folder(doubt.batch_id))
         row = rows_in(files, {doubt.key: doubt.content_hash}).get(doubt.key)
         if row is None:
-            raise NotPossible(f"{name}: its source row is not here any more, so nothing can be compared")
+            raise NotPossible(
+                f"{name}: its source row is no longer in this home, so its content cannot be compared with the target's"
+            )
         if not same_content(kind, orjson.loads(row.body), body):
             raise NotPossible(f"{kind}/{resource_id} has other content than {name}")
         session.decide("doubts accept", [name], f"{kind}/{resource_id}")

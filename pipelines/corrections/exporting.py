@@ -52,7 +52,10 @@ class Exported:
         for path, number in self.files.items():
             yield f"{path}: {counted(number, 'reject')}"
         if self.files:
-            yield "correct the rows and put the files into the inbox, under any name: _reject_id says what they answer"
+            yield (
+                "correct the rows and put the files into the inbox, under any name; keep the column _reject_id,"
+                " which tells the rejects that they answer"
+            )
         yield from (each.line("cannot be exported") for each in self.left)
 
 
@@ -84,5 +87,11 @@ def export(
         if found:
             done.files[path] = len(found)
         if lost := rejects - found:
-            done.left.append(Left(name, len(lost), f"the feed {feed.name} no longer takes their rows"))
+            done.left.append(
+                Left(
+                    name,
+                    len(lost),
+                    f"the rows of the feed {feed.name} are no longer read as these records; was the feed file changed?",
+                )
+            )
     return done

@@ -42,10 +42,16 @@ class Followed(NamedTuple):
     def lines(self) -> Iterator[str]:
         """Yield the sentences for a user."""
         if self.moved:
-            yield f"{counted(len(self.moved), 'is', 'are')} there under another id: the ledger has that id now"
+            yield (
+                f"{counted(len(self.moved), 'resource has', 'resources have')} another id at the target now: the"
+                " ledger has taken over the new id"
+            )
         if self.several:
-            several, them = counted(len(self.several), "is", "are"), word_for(len(self.several), "it", "them")
-            yield f"{several} there several times, and left so; chartferry verify names {them}"
+            several, them = (
+                counted(len(self.several), "record is", "records are"),
+                word_for(len(self.several), "it", "them"),
+            )
+            yield f"{several} at the target several times, and left as they are; chartferry verify names {them}"
 
 
 def follow(session: Session, records: Sequence[Moved]) -> Followed:

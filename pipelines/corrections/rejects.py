@@ -35,7 +35,7 @@ def export_home(
 
 
 NOT_OPEN = {
-    "unknown": "there is no such reject (chartferry status BATCH lists those of a batch)",
+    "unknown": "no such reject (chartferry status BATCH lists the rejects of a batch)",
     "closed": "is closed already",
     "resubmitted": "is on its way again",
 }

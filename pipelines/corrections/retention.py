@@ -35,7 +35,10 @@ def purge(home: Path, ledger: Ledger, rows: Sequence[Row], user: str, why: str |
     """
     batch_id = str(rows[0]["batch_id"])
     if any(row["state"] == "running" for row in rows):
-        raise NotPossible(f"{batch_id}: it is not finished, and its rows are needed to finish it")
+        raise NotPossible(
+            f"{batch_id}: its source rows are kept, because it is not finished and needs them; run chartferry"
+            " import first"
+        )
     if number := sum(_open_rejects(ledger, row["target"], batch_id) for row in rows):
         rejects, them = counted(number, "of its rejects is", "of its rejects are"), word_for(number, "it", "them")
         raise NotPossible(f"{batch_id}: {rejects} open: export and correct, or discard {them} first")
@@ -57,7 +60,7 @@ def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | N
         batches = ledger.batches_in(home)
         if not batches.has_source(batch_id):
             batches.remove(batch_id)  # removes files that another machine was just putting to the store
-            return f"{batch_id}: its source rows are gone already: there is nothing to remove"
+            return f"{batch_id}: nothing to remove: its source rows were removed before"
         purge(home, ledger, rows, user_name(), why)
     return f"{batch_id}: its source rows are removed"
 
@@ -92,7 +95,10 @@ def purge_older(home: Path, ledger: Ledger, target: str, days: float, now: datet
     batches.bring(list(old), NONE)
     for name in filter(batches.has_source, old):
         if any(is_unanswered(ledger, batches, row) for row in old[name]):
-            done[name] = f"{name}: it was not loaded, and nothing answers its rows: load it, or chartferry purge {name}"
+            done[name] = (
+                f"{name}: it was not loaded, and no later file answers its rows: load it, or run chartferry"
+                f" purge {name}"
+            )
             continue
         try:
             purge(home, ledger, old[name], "retention", f"older than {days:g} days")

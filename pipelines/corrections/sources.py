@@ -14,8 +14,8 @@ from pipelines.ledger.rows import Reason
 NO_ENTRY = "FEED-FILE-06"
 """The rule that rejects a value without an entry in a crosswalk."""
 NOT_HERE = (
-    "its file is not in this home: start the command on the machine where it came in, or, where its rows were removed,"
-    " correct them in the system that they came from"
+    "its file is not in this home: run the command on the machine that received it, or, if its rows were purged,"
+    " correct the records in the system that they came from"
 )
 Lines = dict[int, list[str]]
 """The ids of rejects by the physical line on which their record begins."""
@@ -41,7 +41,10 @@ def source_of(home: Path, ledger: Ledger, catalog: Catalog, target: str, batch_i
         raise OutOfReach(NOT_HERE)
     feed = catalog.standing_for(row["feed"], row["source"], row["resource_type"])
     if feed is None:
-        raise OutOfReach(f"there is no feed {row['feed']} any more, nor one other feed with its source and kind")
+        raise OutOfReach(
+            f"the feed {row['feed']} no longer exists, and no single other feed has its source and kind; put its"
+            " feed file back"
+        )
     return _named(received, row["file_name"]), feed
 
 

@@ -37,8 +37,8 @@ LISTED = 10_000
 """The number of rows of each kind that an answer names; further rows are only counted."""
 SHOWN = 50
 GONE = 404
-SEVERAL = "the target has several resources with its identifier; chartferry verify names them"
-NO_CLEAR_ANSWER = "there was no clear answer, so it may have been"
+SEVERAL = "the target has several resources with this record's identifier; chartferry verify names them"
+NO_CLEAR_ANSWER = "the target gave no clear answer, so it may have been taken back; repeat the undo"
 NOTHING_ELSE = ", and nothing else does"
 
 
@@ -83,7 +83,7 @@ class Undone:
         yield from _first(self.left, self.not_taken, "not taken back")
         yield f"{self.taken:,} {word}, {self.not_taken:,} not"
         if self.replaced:
-            yield f"{self.replaced:,} superseded or loaded anew by later files before: what these made stays"
+            yield f"{self.replaced:,} superseded or loaded again by later files: the resources of those files stay"
         if self.unusable:
             yield f"error: {self.unusable}"
 
@@ -120,7 +120,9 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
             if done.unusable:
                 break
         for record, later in changed_since(session, batch_id):
-            done.leave(record, f"{record.resource}: {later} has changed it since, and a change cannot be taken back")
+            done.leave(
+                record, f"{record.resource}: the later batch {later} has changed it, and a change cannot be taken back"
+            )
         done.replaced = count_replaced(session, batch_id)
         progress.end("", "stopped" if done.unusable else "done")
     return done
@@ -141,9 +143,9 @@ def _why_not(record: Record, own: Container[str]) -> str | None:
     if record.state in ("in_doubt", "planned"):
         return record.state.replace("_", " ")
     if record.resource_type not in TAKEN_BACK:
-        return f"{record.resource}: the interface takes no payment back"
+        return f"{record.resource}: a payment cannot be taken back through the interface; correct it in the chart"
     if record.state == "updated" and record.key not in own:
-        return f"{record.resource}: this batch changed it and did not make it"
+        return f"{record.resource}: this batch only changed it, and a change cannot be taken back"
     return None
 
 

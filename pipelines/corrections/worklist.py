@@ -53,10 +53,10 @@ class WorkList:
         by_walk: dict[Crosswalk, dict[str, str]] = {}
         for (name, value), entry in entries.items():
             if name not in walks:
-                raise BadCrosswalk(f"crosswalk {name}: the feed {self.feed.name} has no such file")
+                raise BadCrosswalk(f"crosswalk {name}: the feed {self.feed.name} has no crosswalk file of this name")
             known = self.known.get(walks[name])
             if known and entry.rpartition("/")[2] not in known:
-                raise BadCrosswalk(f"crosswalk {name}: {entry} is no id of the reference data")
+                raise BadCrosswalk(f"crosswalk {name}: {entry} is not an id of the reference data")
             by_walk.setdefault(walks[name], {})[value] = entry
         return sum(add_entries(self.feed.path.parent, walk, some) for walk, some in by_walk.items())
 
@@ -136,7 +136,7 @@ def read_csv_entries(path: Path) -> dict[tuple[str, str], str]:
         return dict(_entries(rows))
     except (UnicodeError, csv.Error, KeyError):
         raise Unreadable(
-            f"{path.name}: no work list with the columns {', '.join(HEADER[:4])}; save it as CSV UTF-8"
+            f"{path.name}: this is no work list: it lacks the columns {', '.join(HEADER[:4])}; save it as CSV UTF-8"
         ) from None
 
 

@@ -34,13 +34,15 @@ class Asked(NamedTuple):
         again, copayments, new, whole, remap, dry_run, clock_is_right = self
         alone = places or dry_run or remap
         contradictions = {
-            "--again takes a batch alone": again and alone,
-            "--copayments takes a batch alone": copayments and (alone or again),
-            "--new takes a batch alone": new and (alone or again or copayments),
-            "--whole takes a feed alone": whole and (places or remap or again or copayments or new),
-            "--remap has no dry run": remap and dry_run,
-            "--clock-is-right has no dry run": clock_is_right and dry_run,
-            "--why goes with --again, --copayments, --new, --remap or --clock-is-right": why
+            "--again BATCH excludes paths, --dry-run and --remap": again and alone,
+            "--copayments BATCH excludes paths, --dry-run, --remap and --again": copayments and (alone or again),
+            "--new BATCH excludes paths, --dry-run, --remap, --again and --copayments": new
+            and (alone or again or copayments),
+            "--whole FEED excludes paths, --remap, --again, --copayments and --new": whole
+            and (places or remap or again or copayments or new),
+            "--remap and --dry-run exclude each other": remap and dry_run,
+            "--clock-is-right and --dry-run exclude each other": clock_is_right and dry_run,
+            "--why needs one of --again, --copayments, --new, --remap and --clock-is-right": why
             and not (again or copayments or new or remap or clock_is_right),
         }
         return next((sentence for sentence, is_there in contradictions.items() if is_there), None)
@@ -72,7 +74,7 @@ def import_confirmed(session: Session, batch_id: str, command: str) -> Summary:
     ledger, target, found = session.ledger, session.target, _received(session, batch_id)
     if not is_confirmed(ledger, target, batch_id, command, found.feed):
         if not waits(ledger, target, batch_id, command):
-            raise NotPossible(f"{batch_id}: it does not wait for a confirmation by {command}")
+            raise NotPossible(f"{batch_id}: nothing to confirm: it does not wait for {command}")
         session.decide(command, [batch_id])
     return import_all(session, summary_of(session), [found])
 
@@ -81,4 +83,6 @@ def _received(session: Session, batch_id: str) -> Waiting:
     session.ledger.known_batch(session.target, batch_id)
     for found in received_batches(session, [batch_id]):
         return found
-    raise NotPossible(f"{batch_id}: its source rows are not here: import its file once more, then try again")
+    raise NotPossible(
+        f"{batch_id}: its source rows are not in this home: import its file again, then repeat the command"
+    )

@@ -54,7 +54,7 @@ class Broken:
         said += [
             f"{batch_id}: {counted(rows, 'row is', 'rows are')} in doubt" for batch_id, rows in _first(self.doubts)
         ]
-        said += [f"{batch_id}: it did not come to its end" for batch_id in self.unfinished[:NAMED]]
+        said += [f"{batch_id}: it was not finished" for batch_id in self.unfinished[:NAMED]]
         return said
 
     def open_rejects(self) -> str | None:
@@ -67,12 +67,12 @@ class Broken:
 
 def none_taken(records: int) -> str:
     """Return the words for a file of which the target took no record."""
-    return "its one record was not taken" if records == 1 else f"none of its {records:,} records was taken"
+    return "its only record was set aside" if records == 1 else f"all of its {records:,} records were set aside"
 
 
 def not_known(rows: int) -> str:
     """Return the words for rows in doubt."""
-    return f"whether the target has {counted(rows, 'row')} is not known"
+    return f"it is not known whether the target has {counted(rows, 'row')}"
 
 
 def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:

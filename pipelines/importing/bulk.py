@@ -20,7 +20,7 @@ def alone(home: Path, addresses: Sequence[str]) -> Iterator[None]:
         for url in sorted(set(addresses)):
             (home / FOLDER).mkdir(parents=True, exist_ok=True, mode=0o700)
             if not locks.enter_context(lock_now(_folder(home, url).with_suffix(".lock"))):
-                raise Unreadable("another import from this address is under way: import it again when that has ended")
+                raise Unreadable("another import from this address is running: repeat the command when it has ended")
         yield
 
 

@@ -36,8 +36,8 @@ def trust_clock(home: Path, environ: Mapping[str, str], why: str | None, say: Ca
             begin_anew(home, files, known)
         except OSError as error:
             raise NotPossible(
-                f"{home / 'batches'}: {error.strerror}: this user has to be able to write there, and own the files that"
-                " wait; then start the same command again"
+                f"{home / 'batches'}: {error.strerror}: this user must be able to write there, and must own the files"
+                " that wait; then repeat the command"
             ) from None
 
 
@@ -66,7 +66,9 @@ def _gone(ledger: Ledger, say: Callable[[str], object]) -> set[Holder]:
     for each in first:
         if each.machine and each.machine == this_machine():
             raise NotPossible(_loads(each))
-        say(f"process {each.pid} on {each.host} has this target: waiting up to a minute for a sign of life")
+        say(
+            f"process {each.pid} on {each.host} holds this target: waiting up to a minute to see if it is still running"
+        )
     while holders := _holders(ledger, gone):
         for each in holders - first:
             raise NotPossible(_loads(each))
@@ -83,6 +85,4 @@ def _holders(ledger: Ledger, gone: Collection[Holder] = ()) -> set[Holder]:
 
 
 def _loads(holder: Holder) -> str:
-    return (
-        f"process {holder.pid} on {holder.host} loads into this target: once it has ended, start the same command again"
-    )
+    return f"process {holder.pid} on {holder.host} is loading into this target: repeat the command when it has ended"

@@ -106,7 +106,9 @@ def _unusual(expect: Expect, row: Mapping[str, Any], before: Sequence[Mapping[st
     if expect.amount and not expect.amount[0] * 100 <= cents <= expect.amount[1] * 100:
         bounds = " to ".join(dollars(int(bound * 100)) for bound in expect.amount)
         yield (
-            f"an amount of {dollars(cents)}, expected {bounds}" if _may_be_told(row) else "an amount out of its bounds"
+            (f"an amount of {dollars(cents)}, expected {bounds}")
+            if _may_be_told(row)
+            else "an amount outside the expected range"
         )
     if expect.set_aside is not None and rows and share_of(row) > expect.set_aside:
         yield f"{share_of(row):.1%} of the records set aside, expected at most {expect.set_aside:.1%}"
@@ -120,7 +122,7 @@ def _unusual(expect: Expect, row: Mapping[str, Any], before: Sequence[Mapping[st
             if shown or all(map(_may_be_told, (row, *before))):
                 yield f"{told[0]} {what}, where the last {len(before)} files had {told[1]} to {told[2]}"
             else:
-                yield f"another amount than the last {len(before)} files had"
+                yield f"an amount outside the range of the last {len(before)} files"
 
 
 def _may_be_told(row: Mapping[str, Any]) -> bool:
@@ -152,7 +154,7 @@ def draft_expectations(ledger: Ledger, feed: Feed) -> Iterator[str]:
     batches, zone = batches[-LOOKED_AT:], ZoneInfo(feed.file.timezone)
     if len(batches) < ENOUGH:
         ended = counted(len(batches), "file has come to its", "files have come to their")
-        yield f"# {feed.name}: {ended} end; {ENOUGH} are needed to tell what is usual"
+        yield f"# {feed.name}: {ended} end; {ENOUGH} are needed to draft expectations"
         return
     times = [came_at(row, zone) for row in batches]
     yield f"# Drafted from {len(batches)} files, {times[0]:%Y-%m-%d} to {times[-1]:%Y-%m-%d}, for {feed.path.name}."
@@ -160,7 +162,7 @@ def draft_expectations(ledger: Ledger, feed: Feed) -> Iterator[str]:
     days = [day for number, day in enumerate(DAYS) if any(at.weekday() == number for at in times)]
     quoted = ", ".join(f'"{day}"' for day in days)
     first, last = min(at.time() for at in times), max(at.time() for at in times)
-    yield f"days = [{quoted}]  # DECIDE: on these days files came; is one missed where none came?"
+    yield f"days = [{quoted}]  # DECIDE: files came on these days; on which days is a missing file a problem?"
     yield f'by = "{_half_an_hour_after(last)}"  # DECIDE: they came between {first:%H:%M} and {last:%H:%M} ({zone.key})'
     records = [int(row["records"]) for row in batches]
     least, most = usual(records, Decimal(5))

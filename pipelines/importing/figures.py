@@ -85,7 +85,7 @@ def _of_home(home: Path) -> Iterator[Metric]:
     ticks = last_ticks(home)
     yield _labelled(
         "chartferry_sensor_last_tick_timestamp_seconds",
-        "When each sensor last looked",
+        "When each sensor last ran",
         ["sensor"],
         {(name,): at.timestamp() for name, at in ticks.items()},
     )
@@ -95,7 +95,9 @@ def _of_home(home: Path) -> Iterator[Metric]:
     waiting = _waiting(home / "inbox")
     yield _gauge("chartferry_inbox_files", "Files that lie in the inbox", len(waiting))
     if waiting:
-        yield _gauge("chartferry_inbox_oldest_timestamp_seconds", "When the oldest of them was written", min(waiting))
+        yield _gauge(
+            "chartferry_inbox_oldest_timestamp_seconds", "When the oldest file in the inbox was written", min(waiting)
+        )
 
 
 def _waiting(inbox: Path) -> list[float]:
@@ -137,9 +139,9 @@ def _of_problems(ledger: Ledger, home: Path, now: datetime) -> Iterator[Metric]:
         {(feed, age): found.rejects[age] for feed, found in broken.items() for age in ALL_AGES},
     )
     counted = {
-        "rows_in_doubt": ("Rows of which it is not known whether the target has them", "doubts"),
-        "batches_failed": ("Batches that failed or were stopped, and have records that nothing answers", "failed"),
-        "batches_unfinished": ("Batches without an end on which nobody has worked for an hour", "unfinished"),
+        "rows_in_doubt": ("Rows in doubt: sent, and not known if the target has them", "doubts"),
+        "batches_failed": ("Batches that failed or were stopped, with records that no later file answers", "failed"),
+        "batches_unfinished": ("Unfinished batches on which no process has worked for an hour", "unfinished"),
         "batches_nothing_taken": ("Batches of which every record was set aside", "nothing_taken"),
     }
     for name, (says, field) in counted.items():
@@ -165,7 +167,7 @@ def _of_times(ledger: Ledger) -> Iterator[Metric]:
 
 def _of_lease(ledger: Ledger, now: datetime) -> Iterator[Metric]:
     times = [datetime.fromisoformat(str(at)) for (at,) in ledger.read(select(t.lease.c.heartbeat_at))]
-    yield _gauge("chartferry_lease_held", "Loaders that are at work", len(seen_of_late(ledger.read, now)))
+    yield _gauge("chartferry_lease_held", "Loaders that are running", len(seen_of_late(ledger.read, now)))
     if times:
         last = max(times).timestamp()
-        yield _gauge("chartferry_lease_heartbeat_timestamp_seconds", "Last sign of life of a loader", last)
+        yield _gauge("chartferry_lease_heartbeat_timestamp_seconds", "Last heartbeat of a loader", last)

@@ -58,7 +58,7 @@ def import_whole(session: Session, feed: str, dry_run: bool) -> Summary:
     """Import all rows in the database of a feed, whatever was read before. Raises `NotPossible`."""
     found = session.catalog.named(feed)
     if found is None or not found.file.query:
-        raise NotPossible(f"{feed}: there is no feed of this name that has a query")
+        raise NotPossible(f"{feed}: no feed of this name has a query")
     return import_all(session, summary_of(session), [], dry_run, queries=[found], whole=True)
 
 

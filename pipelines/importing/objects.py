@@ -14,7 +14,7 @@ from pipelines.receiving.written import QUIET
 from pipelines.session.session import Session
 from pipelines.session.waiting import Left, Waiting
 
-BUSY = "it has changed just now: import again when it is complete"
+BUSY = "the file was changed a moment ago: import again when it is complete"
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,10 @@ class TakenIn:
                 if self.inbox and each.is_begun(session.ledger):
                     self.inbox.note(each.export)
         except (StoreUnusable, LedgerError) as error:
-            session.progress.say(f"{session.inbox.beyond}: not all that was taken is noted: {error}; it is taken again")
+            session.progress.say(
+                f"{session.inbox.beyond}: some files that were received could not be marked as received ({error}):"
+                " the next import receives them again"
+            )
 
 
 def take_objects(session: Session, dry_run: bool) -> TakenIn:
@@ -43,13 +46,15 @@ def take_objects(session: Session, dry_run: bool) -> TakenIn:
     """
     if dry_run:
         if session.inbox.beyond:
-            session.progress.say(f"{session.inbox.beyond}: not looked at by a dry run: name a copy of a file")
+            session.progress.say(
+                f"{session.inbox.beyond}: a dry run does not read this inbox; to check a file, name a copy of it"
+            )
         return TakenIn()
     try:
         inbox = ObjectInbox.of(session.inbox, session.target)
         return _taken(session, inbox) if inbox else TakenIn()
     except StoreUnusable as error:
-        raise StoreUnusable(f"the inbox is out of reach: {error}") from None
+        raise StoreUnusable(f"the inbox cannot be reached: {error}") from None
 
 
 def _taken(session: Session, inbox: ObjectInbox) -> TakenIn:
@@ -62,7 +67,7 @@ def _taken(session: Session, inbox: ObjectInbox) -> TakenIn:
     if found.before:
         files = counted(found.before, "file there was", "files there were")
         has = word_for(found.before, "has", "have")
-        session.progress.say(f"{inbox.place}: {files} taken before, and {has} not changed")
+        session.progress.say(f"{inbox.place}: {files} received before, and {has} not changed")
     taken = take_in(inbox, found, session.home, session.catalog, session.ledger)
     waiting = [Waiting(each.batch.path_in_batch, each.feed, each.batch) for each in taken.received]
     left = {**dict.fromkeys(found.still, BUSY), **taken.left}

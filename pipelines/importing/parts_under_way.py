@@ -39,7 +39,7 @@ def parts_lines(parts: Sequence[dict[str, Any]]) -> Iterable[str]:
     """Yield the parts of one target as lines for people."""
     done, rows = sum(each["state"] == "done" for each in parts), sum(each["rows"] for each in parts)
     so_far = f"{done} of {len(parts)} parts done, {counted(rows, 'row')}"
-    yield f"a load into this target is under way by several processes: {so_far}"
+    yield f"several processes are loading into this target: {so_far}"
     yield from aligned([HEAD, *([*_cells(each)] for each in parts)])
 
 

@@ -70,7 +70,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
                 raise Unreadable(f"{path.name}: larger than {MOST >> 20} MB; check the questionnaires in parts")
             text = path.read_text(encoding="utf-8-sig")
     except UnicodeError:
-        raise Unreadable(f"{path.name}: no text in UTF-8") from None
+        raise Unreadable(f"{path.name}: not a text in UTF-8") from None
     try:
         found = parse_json(text)
     except (Malformed, ArithmeticError):
@@ -80,7 +80,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
         found = [each.get("resource") if isinstance(each, dict) else None for each in entries or []]
     every = found if isinstance(found, list) else [found]
     if not every or not all(isinstance(each, dict) and each.get("resourceType") == KIND for each in every):
-        raise Unreadable(f"{path.name}: no Questionnaire, or something else beside it")
+        raise Unreadable(f"{path.name}: the file must hold Questionnaires only")
     return every
 
 

@@ -47,14 +47,14 @@ REFUSED = "reference.refused.ndjson"
 TRIES = 3
 MOST_FAILED = 10
 """Resources in a row at which the target fails, after which it counts as unusable."""
-NAMELESS = "there is no identifier, by which the target could know it; --ids-are SYSTEM makes one of its id"
-ANOTHER = "the target has another {} under this id: it has another identifier of the same system"
-NAMES_ANOTHER = "it names {}, under which the target has another"
-NAMES_REFUSED = "it names {}, which was refused"
-SEVERAL = "the target has several {} under its name"
-FAILS = "the target fails at it ({})"
-HEAVY = f"it is too large for the target (HTTP {TOO_LARGE})"
-NEITHER = "the target takes no {} under a given id, and creates none by a condition on its identifier"
+NAMELESS = "the resource has no identifier to find it by at the target; --ids-are SYSTEM makes one from its id"
+ANOTHER = "the target has a different {} under this id, with another identifier of the same system"
+NAMES_ANOTHER = "it refers to {}, and the target has a different resource under that id"
+NAMES_REFUSED = "it refers to {}, which was refused"
+SEVERAL = "the target has several {} of this name"
+FAILS = "the target answers this resource with an error of its own ({})"
+HEAVY = f"the resource is too large for the target (HTTP {TOO_LARGE})"
+NEITHER = "the target accepts a {} neither under a given id nor by a conditional create"
 
 
 class Line(NamedTuple):
@@ -132,7 +132,7 @@ def _lines(files: Iterable[Path]) -> Iterator[Line]:
                     if text.strip():
                         yield Line(path.name, number, _body(text))
         except (EOFError, zlib.error):
-            raise OSError(EIO, "the compressed file is not whole", str(path)) from None
+            raise OSError(EIO, "the compressed file is cut off or damaged", str(path)) from None
 
 
 def _body(text: bytes) -> Body | None:
@@ -167,7 +167,7 @@ class Putting:
             for kind in {str(line.body["resourceType"]) if line.body else "" for line in _lines([path])}:
                 kinds[kind].append(path)
         for line in (line for line in _lines(kinds.pop("", ())) if line.body is None):
-            self._put.refuse(line, "unknown", "the line is no resource in JSON")
+            self._put.refuse(line, "unknown", "the line is not a FHIR resource in JSON")
         for kind in sorted(kinds, key=lambda kind: ORDER.index(kind) if kind in ORDER else len(ORDER)):
             lines = (line for line in _lines(kinds[kind]) if line.body and line.body["resourceType"] == kind)
             if kind not in ORDER:
@@ -229,7 +229,8 @@ class Putting:
             self._refuse(kind, line, *why)
         else:
             raise TargetUnusable(
-                f"the target could not be used: no clear answer to {kind} ({outcome}); load again, what is there stays"
+                f"the target could not be used: no clear answer to {kind} ({outcome}); repeat the command:"
+                " resources that were loaded are not loaded twice"
             )
 
     def _refuse(self, kind: str, line: Line, why: str, expression: str | None = None) -> None:

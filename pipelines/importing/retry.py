@@ -22,7 +22,7 @@ from pipelines.runs.run import Result
 from pipelines.runs.summary import Summary
 from pipelines.session.session import Session
 
-STOPPED = "the batch was stopped, and nothing of it may be sent: import its file again"
+STOPPED = "its batch was stopped, so none of its records may be sent: import the file again"
 
 
 @dataclass

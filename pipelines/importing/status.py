@@ -112,7 +112,7 @@ def status_lines(found: dict[str, Any]) -> Iterable[str]:
             yield from parts_lines(parts)
     for row in found["received"]:
         name = f"{_file(row)} ({row['batch_id']})"
-        yield f"received, and the ledger knows no run: {name}; chartferry import goes on with it"
+        yield f"received, but not run yet: {name}; chartferry import continues with it"
     if not (batches or found["received"]):
         yield "no batches yet"
     if found.get("manifest"):
@@ -157,8 +157,8 @@ def _times(run: Mapping[str, Any]) -> str:
     if run["finished_at"]:
         return f"{run['started_at']} to {run['finished_at']}"
     if run["state"] != "running":
-        return f"since {run['started_at']}, without an end"
-    return f"since {run['started_at']}, not ended (at work, or stopped in the middle: the next import goes on with it)"
+        return f"since {run['started_at']}, cut off"
+    return f"since {run['started_at']}, not ended: it is running, or was stopped; the next import continues with it"
 
 
 def _counted(counts: Mapping[str, Any], names: Iterable[str]) -> str:

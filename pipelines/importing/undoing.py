@@ -14,7 +14,7 @@ def publish_undone(session: Session, found: Undone, batch_id: str) -> None:
     if found.unusable:
         session.progress.say(SHOWN_NEXT)
     elif error := _error_of_publication(session):
-        session.progress.say(f"{error}; until the next publication the tables have the records as created")
+        session.progress.say(f"{error}; until the next publication the tables show the records as created")
 
 
 def _error_of_publication(session: Session) -> str | None:

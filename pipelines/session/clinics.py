@@ -281,7 +281,7 @@ def problems_of_code_server(said: Mapping[str, Any]) -> Iterator[str]:
         return
     found = host_and_port(address)
     if not found:
-        yield f"code_server: {address!r} is no address: HOST:PORT, as 10.0.0.5:4000"
+        yield f"code_server: {address!r} is no address: write HOST:PORT, such as 10.0.0.5:4000"
     elif found[0] in EVERY:
         yield f"code_server: nobody reaches {found[0]}: name the address of its host"
     if not said.get("home"):

@@ -221,7 +221,7 @@ def test_a_clinics_host_that_is_lost_holds_up_no_other_clinic(deployment) -> Non
     feed.write_text("no")
     until(lambda: "feeds and views cannot be used" in up.said(second), "the broken feed is told", 300)
     feed.unlink()
-    until(lambda: "feeds and views were read anew" in up.said(second), "the feeds are read anew", 300)
+    until(lambda: "feeds and views were read again" in up.said(second), "the feeds are read anew", 300)
     until(lambda: up.locations(pages) == good, "both clinics in the pages", 300)
     # The other's host is cut off and comes back.
     second.cut_off()

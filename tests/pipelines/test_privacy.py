@@ -231,7 +231,7 @@ def test_the_marked_rows_did_come_through_and_were_set_aside(imported: tuple[Pat
     assert '"event": "batch_failed"' in told["alerts"]
     undone, again = (next(text for words, text in told.items() if words.startswith(each)) for each in ("undo", AGAIN))
     assert "1 taken back" in undone
-    assert "1 to be loaded anew" in again
+    assert "1 to be loaded again" in again
 
 
 def test_no_marker_is_printed(imported: tuple[Path, Told]) -> None:

@@ -305,7 +305,7 @@ def test_a_run_that_did_not_end_is_shown_with_what_its_rows_are(chartferry, home
     name = next((home / "batches").iterdir()).name
     _, out, _ = chartferry("status", name)
     assert f"{name}  running" in out
-    assert "not ended (at work, or stopped in the middle: the next import goes on with it)" in out
+    assert "not ended: it is running, or was stopped; the next import continues with it" in out
     assert "rows at this moment: 3 created" in out
     manifest = json.loads((home / "batches" / name / "run-1/manifest.json").read_text())
     assert (manifest["state"], manifest["ended_at"]) == ("running", None)

@@ -155,10 +155,13 @@ def test_the_command_says_it_in_one_line(
 
     assert up(home="south") == (
         6,
-        f"chartferry: clinic south: its home is that of the deployment, {tmp_path}/south: name another by --home\n",
+        (
+            f"chartferry: clinic south: its home is also the home of the deployment, {tmp_path}/south: name"
+            " another home for the deployment by --home\n"
+        ),
     )
     code, said = up("--feeds", str(tmp_path))
-    assert (code, "leave out --feeds and --port" in said) == (2, True)
+    assert (code, "--clinics excludes --feeds and --port" in said) == (2, True)
     monkeypatch.setenv("FHIR_TOKEN", "t")
     assert up() == (6, "chartferry: FHIR_TOKEN is set, and each clinic of clinics.toml has its own target: unset it\n")
     monkeypatch.delenv("FHIR_TOKEN")
@@ -190,7 +193,7 @@ def test_a_command_is_run_for_one_clinic(
     assert of_south("up") == (
         6,
         "",
-        "chartferry: CHARTFERRY_CLINIC is set: clinic south runs by `chartferry up --clinics FILE` alone\n",
+        "chartferry: CHARTFERRY_CLINIC is set: start clinic south by `chartferry up --clinics FILE`\n",
     )
     (tmp_path / "north" / "ledger.db").write_bytes(b"")
     done = run("chartferry", "clinic", file, "north", "status", "--json")
@@ -308,21 +311,21 @@ def test_what_ends_of_a_clinic_is_tried_once_a_minute_and_what_ends_of_all_ends_
 
     north = ward(Clinic("north", tmp_path, {}, bundled=True))
     looks(north, 3)
-    again = "north: toy ended (no luck); starting it anew"
-    assert said == [again, again, f"{again} in 60 s; everything else goes on"]
+    again = "north: toy ended (no luck); starting it again"
+    assert said == [again, again, f"{again} in 60 s, all other clinics continue"]
     assert north.due
     assert 50 < north.due - time.monotonic() <= 60
     north.due, north.child.starts = 0, []
     north.look(said.append)
     looks(north, 1)
-    assert said[3:] == [f"{again} in 60 s; everything else goes on"]
+    assert said[3:] == [f"{again} in 60 s, all other clinics continue"]
     north.due = 0
     north.look(said.append)
     north.child.starts = [time.monotonic() - 121]
     looks(north, 1)
     assert said[4:] == [again]
     north.child.stop()
-    with pytest.raises(CannotStart, match="toy ends again and again: no luck"):
+    with pytest.raises(CannotStart, match="toy ended too often, and is not started again: no luck"):
         looks(ward(None), 3)
 
 
@@ -334,7 +337,8 @@ def test_a_home_that_vanishes_ends_no_other_clinic(tmp_path: Path) -> None:
     north = Ward(child, os.environ, Clinic("north", log.parent, {}, bundled=True))
     north.start(said.append)
     gone = (
-        f"north: toy cannot be started: {log}: No such file or directory; trying again in 60 s; everything else goes on"
+        f"north: toy cannot be started: {log}: No such file or directory; trying again in 60 s, all other"
+        " clinics continue"
     )
     assert said == [gone]
     assert north.is_settled()
@@ -346,7 +350,7 @@ def test_a_home_that_vanishes_ends_no_other_clinic(tmp_path: Path) -> None:
     shutil.rmtree(log.parent)
     north.look(said.append)
     north.look(said.append)
-    unread = f"north: toy ended ({log} cannot be read: No such file or directory); starting it anew"
+    unread = f"north: toy ended ({log} cannot be read: No such file or directory); starting it again"
     assert said == [gone, unread, gone]
     with pytest.raises(CannotStart, match="toy cannot be started"):
         Ward(child, os.environ).start(said.append)

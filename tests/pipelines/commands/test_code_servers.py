@@ -40,7 +40,7 @@ STORAGE = {"DAGSTER_POSTGRES_URL": "postgresql+psycopg2://dagster@db/dagster"}
         *(
             (
                 f'[[clinic]]\nname = "far"\ncode_server = "{address}"\n',
-                f"clinic far: code_server: {address!r} is no address: HOST:PORT, as 10.0.0.5:4000",
+                f"clinic far: code_server: {address!r} is no address: write HOST:PORT, such as 10.0.0.5:4000",
             )
             for address in ("", "10.0.0.5", ":4000", "a b:1", "h:0", "h:65536", "h:١", "http://h:4000", "fd00::5:4000")
         ),
@@ -206,19 +206,24 @@ def test_the_commands_say_it_in_one_line(
     for command in (all_of_it, ("--home", str(tmp_path / "one"), "up")):
         assert said(*command) == (
             6,
-            "chartferry: CHARTFERRY_WEB_HOST is '10.0.0.2': the pages listen on 127.0.0.1 or 0.0.0.0 alone\n",
+            (
+                "chartferry: CHARTFERRY_WEB_HOST is '10.0.0.2': the pages can listen only on 127.0.0.1 or"
+                " 0.0.0.0; set one of them\n"
+            ),
         )
     assert not (tmp_path / "one").exists()
     told: list[str] = []
     check_web_host({}, told.append)
     check_web_host({"CHARTFERRY_WEB_HOST": "0.0.0.0"}, told.append)  # noqa: S104 - nothing listens at it
-    assert told == ["the pages listen on 0.0.0.0, without sign-in"]
+    assert told == ["Dagster's pages listen on 0.0.0.0, without sign-in: all who reach this machine can use them"]
     monkeypatch.setenv("DAGSTER_POSTGRES_URL", "postgresql://db")
     north = ("--home", str(tmp_path / "north"), "serve")
     assert said(*north, "127.0.0.1:4000")[1].startswith("chartferry: DAGSTER_POSTGRES_URL begins with no ")
     monkeypatch.setenv("DAGSTER_POSTGRES_URL", STORAGE["DAGSTER_POSTGRES_URL"])
-    assert said(*north, "4000") == (6, "chartferry: '4000' is no address: HOST:PORT, as 10.0.0.5:4000\n")
-    elsewhere = "192.0.2.1:4000 cannot be listened at (Cannot assign requested address): name an address of this host"
+    assert said(*north, "4000") == (6, "chartferry: '4000' is no address: write HOST:PORT, such as 10.0.0.5:4000\n")
+    elsewhere = (
+        "192.0.2.1:4000 cannot be used to listen on (Cannot assign requested address): name a free address of this host"
+    )
     assert said(*north, "192.0.2.1:4000") == (6, f"chartferry: {elsewhere}\n")
     code, usage = said(*north)
     assert (code, "Missing argument '[HOST:PORT]'" in usage) == (2, True)
@@ -252,8 +257,8 @@ def test_a_code_server_that_is_out_of_reach_is_told_once_and_so_is_its_return() 
     assert watched.thread
     watched.thread.join()
     watched.look_once()
-    away = f"far: its code server at {address} does not answer (Connection refused); its imports wait; "
-    assert said == [f"{away}everything else goes on"]
+    away = f"far: its code server at {address} does not answer (Connection refused); its imports wait, "
+    assert said == [f"{away}all other clinics continue"]
     with socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))):
         watched.look_once()
     assert said[1:] == [f"far: its code server at {address} answers again"]
@@ -302,9 +307,9 @@ def test_changed_feeds_are_read_anew_by_the_code_server_itself(monkeypatch: pyte
     monkeypatch.setattr(subprocess, "run", answered)
     with pytest.raises(OSError, match="does not answer"):
         serve_code.reload("0.0.0.0", 4000, os.environ)  # noqa: S104 - nothing listens at it
-    assert serve_code.reload("10.0.0.5", 4000, {}) == "feeds and views were read anew"
+    assert serve_code.reload("10.0.0.5", 4000, {}) == "feeds and views were read again"
     assert serve_code.reload("[::]", 4000, {}) == (
-        "feeds and views cannot be used, and nothing is imported until they are mended: a.toml: no key"
+        "a feed or a view cannot be used, and nothing is imported until it is corrected: a.toml: no key"
     )
     assert asked == [
         ("127.0.0.1:4000", "120", "127.0.0.1"),

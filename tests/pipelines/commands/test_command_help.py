@@ -49,13 +49,13 @@ def test_what_is_not_there_is_one_line(arguments, said, chartferry):
 def test_an_empty_path_is_not_the_current_folder(command, chartferry):
     """CLI-IMPORT-01: it comes from a variable of the shell that is not set."""
     code, _, err = chartferry(command, "")
-    assert (code, "the path is empty: is a variable of the shell not set?" in err) == (2, True)
+    assert (code, "the path is empty; is a shell variable not set?" in err) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["--home", "--feeds"])
 def test_nor_is_an_empty_home_or_folder_of_feeds(command):
     """CLI-IMPORT-01: it would be closed to others, and filled."""
-    with pytest.raises(click.BadParameter, match="the path is empty: is a variable of the shell not set"):
+    with pytest.raises(click.BadParameter, match="the path is empty; is a shell variable not set"):
         cli.main([command, "", "status"], standalone_mode=False)
 
 

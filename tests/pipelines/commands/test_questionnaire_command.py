@@ -133,7 +133,7 @@ def test_a_draft_is_taken_by_the_service_and_what_is_wrong_in_one_is_said(tmp_pa
     draft.write_text(out)
     assert chartferry("questionnaire", "check", draft, "--out", loaded)[:2] == (
         0,
-        f"the service takes it\n{loaded}: load it with: fhir-service load, or put it into the reference folder\n",
+        f"the service takes it\n{loaded}: load it by fhir-service load, or put it into the reference folder\n",
     )
     assert json.loads(loaded.read_text()) == json.loads(out)
     broken = json.loads(out)
@@ -171,7 +171,7 @@ def _written(path):
             r'{"resourceType": "Questionnaire", "name": "cut \ud83d"}',
             "chartferry: q.json: an escape such as \\ud83d is half of a character\n",
         ),
-        ('{"resourceType": "Patient"}', "chartferry: q.json: no Questionnaire, or something else beside it\n"),
+        ('{"resourceType": "Patient"}', "chartferry: q.json: the file must hold Questionnaires only\n"),
     ],
 )
 def test_what_is_no_questionnaire_is_one_line(text, said, tmp_path, chartferry):

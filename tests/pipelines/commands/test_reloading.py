@@ -69,10 +69,10 @@ def test_definitions_are_reloaded_once_their_files_have_changed_and_are_still(tm
 @pytest.mark.parametrize(
     ("reasons", "said"),
     [
-        ([], "feeds and views were read anew"),
+        ([], "feeds and views were read again"),
         (
             ["m", "pipelines.feeds.x.FeedError: a.toml: no\n"],
-            "feeds and views cannot be used, and nothing is imported until they are mended: a.toml: no",
+            "a feed or a view cannot be used, and nothing is imported until it is corrected: a.toml: no",
         ),
     ],
 )

@@ -81,7 +81,7 @@ def test_a_home_has_one_supervisor(tmp_path: Path) -> None:
     with supervising.alone(folder, home), running_up(home, "--port", "0", "--web-port", "0") as process:
         _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 6
-    expected = f"process {os.getpid()} runs `chartferry up` or `serve` over {home} already: end that one first"
+    expected = f"process {os.getpid()} runs `chartferry up` or `serve` over {home} already: end that process first"
     assert errors == f"chartferry: {expected}\n"
 
 
@@ -98,7 +98,9 @@ def test_a_folder_of_dagster_that_went_is_seen_and_a_home_that_went_ends_it(tmp_
         with pytest.raises(Removed), supervising.alone(folder, home):
             look()
         home.rename(tmp_path / "elsewhere")
-        with pytest.raises(CannotStart, match=f"^{re.escape(str(home))} was removed or replaced .*: put it back"):
+        with pytest.raises(
+            CannotStart, match=f"^{re.escape(str(home))} was removed or replaced .*: put the folder back"
+        ):
             look()
 
 
@@ -110,7 +112,7 @@ def test_it_goes_on_in_a_new_folder_of_dagster(tmp_path: Path) -> None:
         addresses(process)
         shutil.rmtree(home / "dagster", ignore_errors=True)
         assert process.stdout is not None
-        said = f"{home / 'dagster'} was removed or replaced while Dagster ran in it; it is made anew, "
+        said = f"{home / 'dagster'} was removed or replaced while Dagster ran in it; Dagster's folder is made again, "
         assert process.stdout.readline() == f"{said}without the history of runs\n"
         addresses(process)
         (home / "inbox" / "payments-1.csv").write_text("payment_id,patient_id,amount,paid_on\n")
@@ -163,7 +165,9 @@ def test_settings_of_an_earlier_version_are_named_where_they_lack_what_runs_need
     with pytest.raises(BadSetting):
         up.up(tmp_path, {"FHIR_BASE_URL": "odd"}, 0, 0, said.append)
     wanted = "run_monitoring.free_slots_after_run_end_seconds, freshness.enabled"
-    assert said == [f"{settings} has no {wanted}: move it aside and start again to have them"]
+    assert said == [
+        f"{settings} lacks the settings {wanted}: move the file away and start again, and a complete one is written"
+    ]
     assert settings.read_text() == earlier
 
 
@@ -219,9 +223,9 @@ def test_a_child_that_ends_is_started_anew_and_one_that_does_so_always_is_given_
     monkeypatch.setattr(supervising, "RESTARTS", 2)
     monkeypatch.setattr(wards, "asked_to_end", lambda *_: time.sleep(0.3))
     toy = child(tmp_path, "print('no luck')")
-    with pytest.raises(CannotStart, match="toy ends again and again: no luck"):
+    with pytest.raises(CannotStart, match="toy ended too often, and is not started again: no luck"):
         wards.watch([wards.Ward(toy, os.environ)], -1, said.append)
-    assert said == ["toy ended (no luck); starting it anew"] * 2
+    assert said == ["toy ended (no luck); starting it again"] * 2
 
 
 def test_a_code_server_gives_up_what_one_before_it_had_under_way_so_that_it_is_made_again(

@@ -133,7 +133,7 @@ def test_accept_takes_no_resource_that_is_another_rows(home, target, asked, char
     assert (second["state"], second["waiting"]) == ("running", 0)
     [first] = target.of("PaymentNotice")
     code, _, err = chartferry("doubts", "accept", f"{second['batch_id']}:2", "--resource", first["id"])
-    assert (code, "is another row's already" in err, decisions(home)) == (4, True, [])
+    assert (code, "belongs to another row already" in err, decisions(home)) == (4, True, [])
 
 
 @pytest.mark.then_published

@@ -107,7 +107,7 @@ def test_with_an_unknown_or_closed_id_nothing_is_discarded(practice):
     assert (code, said) == (4, "")
     assert wrong.splitlines() == [
         f"chartferry: {ids['k2']}: is closed already",
-        "chartferry: feed: there is no such reject (chartferry status BATCH lists those of a batch)",
+        "chartferry: feed: no such reject (chartferry status BATCH lists the rejects of a batch)",
     ]
     assert practice.rejects()["k1"] == ("open", 1)
     assert practice.rows("SELECT 1 FROM decision") == []

@@ -56,7 +56,7 @@ def test_undo_takes_tasks_back_and_again_loads_them_anew(home, target, asked, ch
     assert (status["state"], status["created"], status["accepted"]) == ("finished", 2, 2)
     code, _, err = chartferry("import", "--again", batch)
     assert code == 4
-    assert "none of its records was taken back by an undo, or is gone from the target" in err
+    assert "nothing to load again: no record of it was taken back by an undo, and none is gone from the target" in err
     assert [each[:2] for each in decisions(home)] == [("undo", batch), ("undo", batch), ("import --again", batch)]
 
 
@@ -180,13 +180,13 @@ def test_a_batch_is_taken_back_and_loaded_again_a_piece_at_a_time(home, target, 
     assert (found["taken"], list(found["taken_back"])) == (10, [f"{batch}:{line}" for line in range(2, 6)])
     assert {body["status"] for body in target.of("Task")} == {"cancelled"}
     code, out, err = chartferry("import", "--again", batch)
-    assert (code, "again done, 10 rows" in err, "10 to be loaded anew" in err) == (0, True, True), out + err
+    assert (code, "again done, 10 rows" in err, "10 to be loaded again" in err) == (0, True, True), out + err
     anew = [name for name, body in target.stored.items() if body["status"] == "requested"]
     assert len(anew) == 10
     for name in anew[:4]:
         target.lose(name)
     code, out, err = chartferry("import", "--again", batch)
-    assert (code, "again done, 10 rows" in err, "4 to be loaded anew" in err) == (0, True, True), out + err
+    assert (code, "again done, 10 rows" in err, "4 to be loaded again" in err) == (0, True, True), out + err
     assert asked("verify")["differences"] == []
     out = chartferry("undo", batch)[1]
     assert f"{batch}:2: taken back: Task/" in out
@@ -399,7 +399,9 @@ def test_undo_lists_payments_as_not_to_be_taken_back(home, target, asked, chartf
     batch = asked("import")["batches"][0]["batch_id"]
     found = asked("undo", batch)
     assert found["exit_code"] == 3
-    assert "the interface takes no payment back" in found["left"][f"{batch}:2"]
+    assert ("a payment cannot be taken back through the interface; correct it in the chart") in found["left"][
+        f"{batch}:2"
+    ]
     assert target.puts == 0
     assert chartferry("undo", "none")[0] == 4
 
@@ -425,7 +427,7 @@ def test_an_undo_is_told_by_the_page_the_tables_and_the_status(home, asked, char
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
-AS_CREATED = "until the next publication the tables have the records as created"
+AS_CREATED = "until the next publication the tables show the records as created"
 
 
 @pytest.mark.alike
@@ -505,7 +507,7 @@ def test_what_a_later_file_updated_is_named_as_not_taken_back(home, target, aske
     put(home, "tasks-2.csv", TASKS + "k1,p1,call back,requested,a\n")
     later = asked("import")["batches"][0]["batch_id"]
     [changed] = [body["id"] for body in target.of("Task") if body["description"] == "call back"]
-    left = {f"{made}:2": f"Task/{changed}: {later} has changed it since, and a change cannot be taken back"}
+    left = {f"{made}:2": f"Task/{changed}: the later batch {later} has changed it, and a change cannot be taken back"}
     for arguments in (["--dry-run"], []):
         found = asked("undo", made, *arguments)
         assert (found["exit_code"], [*found["taken_back"]], found["left"]) == (3, [f"{made}:3"], left)
@@ -515,9 +517,9 @@ def test_what_a_later_file_updated_is_named_as_not_taken_back(home, target, aske
     }
     put(home, "tasks-3.csv", TASKS + "k1,p1,call once more,requested,a\n")
     latest = asked("import")["batches"][0]["batch_id"]
-    why = "this batch changed it and did not make it"
+    why = "this batch only changed it, and a change cannot be taken back"
     assert asked("undo", latest)["left"] == {f"{latest}:2": f"Task/{changed}: {why}"}
-    why = f"{latest} has changed it since, and a change cannot be taken back"
+    why = f"the later batch {latest} has changed it, and a change cannot be taken back"
     for batch in (made, later):
         assert asked("undo", batch)["left"] == {f"{batch}:2": f"Task/{changed}: {why}"}
 
@@ -572,5 +574,5 @@ def test_what_later_files_put_in_the_place_of_the_batchs_is_counted(home, target
     load("answers-4.csv", "three", "four")
     out = chartferry("undo", middle)[1]
     assert out.endswith(
-        "0 taken back, 0 not\n2 superseded or loaded anew by later files before: what these made stays\n"
+        "0 taken back, 0 not\n2 superseded or loaded again by later files: the resources of those files stay\n"
     )

@@ -82,7 +82,7 @@ def test_what_is_broken_is_named_feed_by_feed(home: Home) -> None:
     assert found["tasks"].unfinished == ["tasks-left"]
     assert found["tasks"].sentences() == [
         "tasks-doubt: 3 rows are in doubt",
-        "tasks-left: it did not come to its end",
+        "tasks-left: it was not finished",
     ]
 
 
@@ -158,7 +158,7 @@ def test_a_file_of_which_no_record_was_taken_is_broken_until_it_is_mended(home: 
         home.add(ledger, "answers-discarded", "finished", "", None, records=2, rejected=2)
         found = broken_now(ledger, home.path, NOW)["answers"]
         assert found.nothing_taken == {"answers-none": 2}
-        assert "answers-none: none of its 2 records was taken" in found.sentences()
+        assert "answers-none: all of its 2 records were set aside" in found.sentences()
         [event] = [each for each in alerts.of_batches(home.path, {}) if each.kind == "nothing_taken"]
         assert (event.about["batches"], "answers-none" in event.text) == (["answers-none"], True)
         home.add(ledger, "answers-later", "finished", "", None, records=2, refused=2)

@@ -59,7 +59,7 @@ def test_a_list_without_candidates_says_where_they_were_looked_for(practice, cha
     (practice.home / "reference" / "patients.ndjson").unlink()
     code, out, said = chartferry("feeds", "map", "till")
     assert (code, len(out.splitlines())) == (0, 2)
-    assert said.startswith(f"no candidates: {practice.home / 'reference'} has no such records; --reference DIR names")
+    assert said.startswith(f"no candidates: {practice.home / 'reference'} has no records of this type; name other")
 
 
 def test_a_list_filled_in_by_a_colleague_closes_the_rejects_with_the_next_import(practice, chartferry):
@@ -77,12 +77,15 @@ def test_a_list_filled_in_by_a_colleague_closes_the_rejects_with_the_next_import
     assert (
         practice.home / "feeds" / "people.csv"
     ).read_text() == "kind,mrn,id\nP,MRN7,p1\nP,MRN10011,p1\nP,Li Bo 1999,p2\n"
-    said = "no entry was written: the crosswalks have them already\n"
+    said = "no entry was written: the crosswalks have all of these entries already\n"
     assert chartferry("feeds", "map", "till", "--entries", work)[:2] == (0, said)
     assert chartferry("import")[0] == 0
     assert [key[-1] for key in practice.created()] == ["a", "b", "c", "d"]
     assert {state for state, _ in practice.rejects().values()} == {"closed"}
-    said = "no open reject of till lacks an entry; values are listed once an import has rejected them\n"
+    said = (
+        "nothing to list: no open reject of till lacks a crosswalk entry; a value is listed after an import has"
+        " rejected it\n"
+    )
     assert chartferry("feeds", "map", "till", "--out", practice.home / "none.csv")[1] == said
     assert not (practice.home / "none.csv").exists()
 
@@ -107,9 +110,9 @@ def test_on_a_terminal_each_value_is_asked_for(practice, monkeypatch, chartferry
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("people.csv,MRN10011,2,p9,", "crosswalk people.csv: p9 is no id of the reference data"),
-        ("people.csv,MRN10011,2,7.0,", "crosswalk people.csv: 7.0 is no id of the reference data"),
-        ("other.csv,x,2,p1,", "crosswalk other.csv: the feed till has no such file"),
+        ("people.csv,MRN10011,2,p9,", "crosswalk people.csv: p9 is not an id of the reference data"),
+        ("people.csv,MRN10011,2,7.0,", "crosswalk people.csv: 7.0 is not an id of the reference data"),
+        ("other.csv,x,2,p1,", "crosswalk other.csv: the feed till has no crosswalk file of this name"),
     ],
 )
 def test_an_entry_that_cannot_be_is_refused_and_nothing_is_written(row, said, practice, chartferry):
@@ -121,7 +124,10 @@ def test_an_entry_that_cannot_be_is_refused_and_nothing_is_written(row, said, pr
 
 def test_a_file_that_is_no_work_list_and_a_feed_that_is_not_there_are_one_line(practice, chartferry, tmp_path):
     (tmp_path / "w.csv").write_text("a,b\n1,2\n")
-    said = "chartferry: w.csv: no work list with the columns crosswalk, value, rows, entry; save it as CSV UTF-8\n"
+    said = (
+        "chartferry: w.csv: this is no work list: it lacks the columns crosswalk, value, rows, entry; save it as"
+        " CSV UTF-8\n"
+    )
     assert chartferry("feeds", "map", "till", "--entries", tmp_path / "w.csv") == (4, "", said)
     assert chartferry("feeds", "map", "nope") == (4, "", "chartferry: nope: there is no feed of this name\n")
 

@@ -79,7 +79,7 @@ def test_control_totals_that_come_late_are_compared_and_those_of_no_file_are_nam
     assert (done["batches"], done["unmatched"], done["exit_code"]) == ([], ["payments-9.csv.control.json"], 4)
     _, out, err = chartferry("import")
     assert "control totals, and the file that they are of is not here" in out + err
-    assert f"{beyond.place}: 1 file there was taken before, and has not changed" in out + err
+    assert f"{beyond.place}: 1 file there was received before, and has not changed" in out + err
     assert amounts(target) == [1.0]
 
 
@@ -159,7 +159,10 @@ def test_a_kill_before_the_note_takes_it_into_the_same_batch(beyond, target, ask
     with monkeypatch.context() as patched:
         patched.setattr(ObjectInbox, "note", unusable)
         code, out, err = chartferry("import")
-    said = f"{beyond.place}: not all that was taken is noted: the place: it does not answer; it is taken again"
+    said = (
+        f"{beyond.place}: some files that were received could not be marked as received (the place: it does not"
+        " answer): the next import receives them again"
+    )
     assert (code, said in out + err) == (0, True)
     [again] = asked("import")["batches"]
     assert (again["counts"]["created"], again["counts"]["unchanged"]) == (0, 1)
@@ -180,7 +183,9 @@ def test_a_purge_does_not_bring_it_back(beyond, target, asked, chartferry):
 def test_a_dry_run_takes_nothing(beyond, target, chartferry, asked):
     """SCALE-03: and says so."""
     beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")
-    assert f"{beyond.place}: not looked at by a dry run: name a copy of a file" in chartferry("import", "--dry-run")[2]
+    assert (f"{beyond.place}: a dry run does not read this inbox; to check a file, name a copy of it") in chartferry(
+        "import", "--dry-run"
+    )[2]
     assert amounts(target) == []
     assert asked("import")["totals"]["created"] == 1
 
@@ -194,7 +199,7 @@ def test_an_inbox_that_is_out_of_reach_is_one_sentence_and_nothing_is_lost(beyon
         Path(beyond.place).rename(tmp_path / "aside")
         said = f"{beyond.place}: No such file or directory"
     code, out, err = chartferry("import")
-    assert (code, f"the inbox is out of reach: {said}" in out + err) == (6, True)
+    assert (code, f"the inbox cannot be reached: {said}" in out + err) == (6, True)
     beyond.bucket.wrong = None
     if "://" not in beyond.place:
         (tmp_path / "aside").rename(beyond.place)
@@ -224,7 +229,7 @@ def test_an_export_that_comes_in_part_or_not_at_all_is_taken_whole_later(
     beyond.bucket.wrong = None
     away = wrong != "half"  # which the listing is not
     place = "" if wrong == "page" else "s3://bucket/in/box: "
-    wanted = f"the inbox is out of reach: {place}{said}" if away else said
+    wanted = f"the inbox cannot be reached: {place}{said}" if away else said
     assert (code, wanted in out + err) == (6 if away else 4, True)
     assert amounts(target) == []
     assert states(asked("import")) == [("payments-1.csv", "finished")]

@@ -32,7 +32,7 @@ amount = "a"
 paid_on = "d"
 """
 LAST = "the last came on 2026-03-03 at 08:00"
-DRAFTED = "DECIDE: on these days files came; is one missed where none came?"
+DRAFTED = "DECIDE: files came on these days; on which days is a missing file a problem?"
 MONDAY = datetime(2026, 3, 2, 13, tzinfo=UTC)  # 8 o'clock in New York
 
 
@@ -97,7 +97,7 @@ def test_on_days_without_a_file_the_last_day_counts(ledger, tmp_path):
         ("rows = [2, 5]", (3, 100), []),
         ("rows = [2, 5]", (6, 100), ["6 records, expected 2 to 5"]),
         ("amount = [1, 5.5]", (5, 560), ["an amount of 5.60, expected 1.00 to 5.50"]),
-        ("amount = [1, 5.5]", (4, 560), ["an amount out of its bounds"]),
+        ("amount = [1, 5.5]", (4, 560), ["an amount outside the expected range"]),
         ("set_aside = 0.1", (10, 0, 2), ["20.0% of the records set aside, expected at most 10.0%"]),
         ("set_aside = 0.2", (10, 0, 2), []),
     ],
@@ -120,9 +120,9 @@ def test_a_file_unlike_those_before_is_unusual_and_few_files_say_nothing(ledger,
     ("before", "last", "told"),
     [
         ((5, 1000), (5, 9000), "90.00 received, where the last 5 files had 7.50 to 12.50"),
-        ((5, 1000), (4, 9000), "another amount than the last 5 files had"),
-        ((1, 1000), (5, 9000), "another amount than the last 5 files had"),
-        ((6, 1000), (6, 9000, 2), "another amount than the last 5 files had"),
+        ((5, 1000), (4, 9000), "an amount outside the range of the last 5 files"),
+        ((1, 1000), (5, 9000), "an amount outside the range of the last 5 files"),
+        ((6, 1000), (6, 9000, 2), "an amount outside the range of the last 5 files"),
     ],
 )
 def test_an_amount_of_few_records_is_not_told(before, last, told, ledger, tmp_path):
@@ -140,7 +140,7 @@ def test_a_draft_says_what_was_seen_and_is_a_feed_file_once_it_is_in_it(ledger, 
     feed = feed_of(tmp_path)
     came(ledger, (100, 100_00), (120, 123_45, 6))
     assert list(draft_expectations(ledger, feed)) == [
-        "# till: 2 files have come to their end; 5 are needed to tell what is usual"
+        "# till: 2 files have come to their end; 5 are needed to draft expectations"
     ]
     came(ledger, *[(100, 100_00), (120, 123_45, 6), (100, 100_00), (90, 90_00), (100, 100_00)])
     drafted = "\n".join(draft_expectations(ledger, feed))

@@ -215,4 +215,7 @@ def test_an_export_that_is_taken_for_a_feed_file_is_said(chartferry, tmp_path):
     export.write_text(rows(1))
     code, _, err = chartferry("feeds", "check", export)
     assert code == 4
-    assert err.splitlines()[-1] == "chartferry: payments.csv: to try a feed with an export, name it by --sample"
+    assert err.splitlines()[-1] == (
+        "chartferry: payments.csv: no feed file (*.toml); to try a feed with an export, write --sample before the name"
+        " of the export"
+    )

@@ -90,8 +90,8 @@ def test_what_is_there_several_times_is_refused_with_what_names_it(folder, targe
     found = asked("reference", "load", folder)
     assert (counts(found)["Patient"], len(target.stored)) == ({"created": 2, "refused": 1}, 4)
     said = {each["id"]: each["problems"][0]["text"] for each in found["refused"]}
-    assert said["p1"] == "the target has several Patient under its name"
-    assert said["c1"] == "it names Patient/p1, which was refused"
+    assert said["p1"] == "the target has several Patient of this name"
+    assert said["c1"] == "it refers to Patient/p1, which was refused"
 
 
 @pytest.mark.parametrize("how", ["refused", "ignored"])
@@ -119,8 +119,8 @@ def test_another_under_a_given_id_is_not_taken_for_the_one_of_the_file(folder, t
         "Slot": {"left": 1},
     }
     said = {each["id"]: each["problems"][0]["text"] for each in found["refused"]}
-    assert said["p1"] == "the target has another Patient under this id: it has another identifier of the same system"
-    assert said["c1"] == "it names Patient/p1, under which the target has another"
+    assert said["p1"] == "the target has a different Patient under this id, with another identifier of the same system"
+    assert said["c1"] == "it refers to Patient/p1, and the target has a different resource under that id"
     assert (target.stored["p1"], set(target.stored)) == (another, {"p0", "p1", "p2"})
     assert "somebody else" not in "".join(map(str, chartferry("reference", "load", folder)))
 
@@ -256,7 +256,7 @@ def test_what_names_a_refused_one_is_not_put_where_the_target_gives_ids_itself(f
     found = asked("reference", "load", folder)
     assert counts(found)["Claim"] == {"refused": 1}
     said = {each["id"]: each["problems"][0]["text"] for each in found["refused"]}
-    assert said["c1"] == "it names Patient/p1, which was refused"
+    assert said["c1"] == "it refers to Patient/p1, which was refused"
     assert not target.of("Claim")
 
 
@@ -270,8 +270,8 @@ def test_one_that_is_too_large_or_fails_again_and_again_holds_up_no_other(folder
     found = asked("reference", "load", folder)
     assert (found["exit_code"], counts(found)["Patient"]) == (3, {"created": 2, "refused": 2})
     said = {each["id"]: each["problems"][0]["text"] for each in found["refused"]}
-    assert said["large"] == "it is too large for the target (HTTP 413)"
-    assert said["p1"] == "the target fails at it (HTTP 500)"
+    assert said["large"] == "the resource is too large for the target (HTTP 413)"
+    assert said["p1"] == "the target answers this resource with an error of its own (HTTP 500)"
 
 
 def test_a_target_that_fails_at_all_of_them_is_left_alone(folder, target, chartferry):
@@ -301,7 +301,7 @@ def test_a_compressed_file_that_is_not_whole_is_one_line(folder, target, chartfe
     (folder / "c.ndjson.gz").write_bytes(gzip.compress(b'{"resourceType": "Patient", "id": "p9"}\n' * 100)[:-9])
     code, _, err = chartferry("reference", "load", folder)
     assert (code, err.count("\n")) == (6, 1)
-    assert "the compressed file is not whole" in err
+    assert "the compressed file is cut off or damaged" in err
 
 
 def test_the_bundled_service_loads_its_own(folder, tmp_path, monkeypatch, capsys):

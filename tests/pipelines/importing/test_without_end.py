@@ -84,7 +84,7 @@ def test_a_file_of_which_no_run_has_begun_is_in_the_status(home, target, chartfe
     [batch] = [each.name for each in (home / "batches").iterdir() if each.name.startswith("payments-")]
     for named in ((), (batch,)):
         code, out, _ = chartferry("status", *named)
-        said = f"received, and the ledger knows no run: payments-1.csv ({batch}); chartferry import goes on with it"
+        said = f"received, but not run yet: payments-1.csv ({batch}); chartferry import continues with it"
         assert (code, out.splitlines()) == (0, [said])
         found = json.loads(chartferry("status", *named, "--json")[1])
         assert [(each["batch_id"], each["file_name"]) for each in found["received"]] == [(batch, "payments-1.csv")]

@@ -51,7 +51,7 @@ def test_one_that_gives_no_sign_of_life_holds_nobody_up(chartferry):
     assert chartferry("import")[0] == 6
     code, out, said = chartferry("import", "--clock-is-right")
     assert code == 0
-    assert "process 7 on elsewhere has this target: waiting up to a minute for a sign of life" in said
+    assert "process 7 on elsewhere holds this target: waiting up to a minute to see if it is still running" in said
     assert "payments-" in out
     assert [row["created"] for row in json.loads(chartferry("status", "--json")[1])["batches"]] == [1, 1]
 

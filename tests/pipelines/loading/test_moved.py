@@ -82,8 +82,8 @@ def test_what_has_a_records_id_without_its_identifier_is_never_changed(batch, ta
     assert all("what is there does not have its identifier" in why for why in found["left"].values())
     assert [target.stored[body["id"]]["status"] for body in (first, second, third)] == [*["requested"] * 2, "cancelled"]
     _, out, err = chartferry("import", "--again", batch)
-    assert "1 stay: what has their ids carries no identifier" in err, out + err
-    assert "2 to be loaded anew" in err
+    assert "1 left as they are: the resources with their ids have no identifier" in err, out + err
+    assert "2 to be loaded again" in err
 
 
 @pytest.mark.alike

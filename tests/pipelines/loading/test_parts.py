@@ -396,7 +396,7 @@ def test_status_tells_which_parts_are_done_and_who_has_the_others(ledger, lease,
         {"target": TARGET, "part": 5, "state": "waiting", "rows": 0, "attempts": 0},
     ]
     lines = list(parts_lines(found))
-    said = "a load into this target is under way by several processes: 1 of 5 parts done, 1,100 rows"
+    said = "several processes are loading into this target: 1 of 5 parts done, 1,100 rows"
     assert lines[0] == said
     assert lines[3].split() == [
         "2",

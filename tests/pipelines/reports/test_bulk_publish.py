@@ -155,5 +155,5 @@ def test_the_command_publishes_in_bulk_alone(home: Path, chartferry: Any) -> Non
     assert not (home / "published" / "reports.duckdb").exists()
     code, _, err = chartferry("reports", "--bulk", "here", "--pseudonymous")
     assert code == 2
-    assert "--bulk and --pseudonymous are two publications: name one" in err
+    assert "--bulk and --pseudonymous exclude each other: give one of them" in err
     assert chartferry("reports", "--bulk", "here")[0] == 2

@@ -164,7 +164,10 @@ def test_a_file_that_waits_goes_on_once_its_feed_says_that_all_are_copayments(ho
     feed.write_text(FEED)
     batch = only(found := asked("import"))
     assert (found["exit_code"], batch["state"], len(target.of("PaymentNotice"))) == (0, "finished", 20)
-    assert "a file may be of copayments alone (copayments)" in chartferry("feeds", "check", feed)[1]
+    assert (
+        "a file of which all payments are copayments needs no confirmation (copayments)"
+        in chartferry("feeds", "check", feed)[1]
+    )
 
 
 def test_a_confirmation_that_was_cut_off_goes_on_when_given_again(home, target, asked, chartferry, monkeypatch):
@@ -188,9 +191,9 @@ def raise_interrupt(*_, **__):
     ("arguments", "said"),
     [
         (["nope"], "nope: no such batch at this target (chartferry status lists them)"),
-        (["{}"], "{}: it does not wait for a confirmation by import --copayments"),
-        (["{}", "--again", "{}"], "Error: --copayments takes a batch alone"),
-        (["{}", "--remap"], "Error: --copayments takes a batch alone"),
+        (["{}"], "{}: nothing to confirm: it does not wait for import --copayments"),
+        (["{}", "--again", "{}"], "Error: --copayments BATCH excludes paths, --dry-run, --remap and --again"),
+        (["{}", "--remap"], "Error: --copayments BATCH excludes paths, --dry-run, --remap and --again"),
     ],
 )
 def test_what_cannot_be_confirmed_is_said_in_a_sentence(home, target, asked, chartferry, arguments, said):

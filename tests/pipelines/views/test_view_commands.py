@@ -155,7 +155,7 @@ def test_test_counts_and_writes_a_report(folder: Path, capsys: pytest.CaptureFix
     }
     (folder / "suite" / "mine.json").unlink()
     assert run(["views", "test", "suite"]) == 4
-    assert capsys.readouterr().err == "chartferry: suite: holds no test files\n"
+    assert capsys.readouterr().err == "chartferry: suite: the folder holds no test files\n"
 
 
 HALF = {"resource": "DiagnosticReport", "select": [{"column": [{"name": "x", "path": "id = '\ud83d'"}]}]}
