@@ -105,7 +105,7 @@ class Told:
         """Return an event for each sent event that no longer holds."""
         held = {event.key for event in events}
         gone = [(key, text) for key, text in self.last.items() if key not in held]
-        return [Event(f"{WELL}{key}", "well_again", f"It is over: {text}", {}) for key, text in gone]
+        return [Event(f"{WELL}{key}", "well_again", f"Resolved: {text}", {}) for key, text in gone]
 
     def keep(self, addressed: Mapping[str, Event]) -> None:
         """Note the sent events whose end must be sent; forget those whose end was sent to all recipients.
@@ -131,7 +131,7 @@ def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) 
     @ticking(names, home, "alerts", SECONDS_BETWEEN_LOOKS, says, is_wanted=_tells_anybody(environ))
     def alerts(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if not _tells_anybody(environ):
-            return dg.SkipReason(f"No one is to be told: neither {COMMAND} nor {WEBHOOK} is set.")
+            return dg.SkipReason(f"No alert can be sent: neither {COMMAND} nor {WEBHOOK} is set.")
         now = datetime.now(UTC)
         told = Told.of(context.cursor, now)
         held = cache(lambda: waiting_now(home, environ, now))
@@ -258,7 +258,7 @@ def of_batches(home: Path, environ: Mapping[str, str]) -> Iterator[Event]:
             said = f": {not_known(rows)}."
             yield _of_batch("doubt", "rows_in_doubt", feed, broken, batch_id, said, rows=rows)
         for batch_id in broken.unfinished:
-            yield _of_batch("unfinished", "batch_unfinished", feed, broken, batch_id, " did not come to its end.")
+            yield _of_batch("unfinished", "batch_unfinished", feed, broken, batch_id, " was not finished.")
 
 
 def _of_batch(key: str, kind: str, feed: str, broken: Broken, batch_id: str, said: str, **more: int) -> Event:
@@ -315,7 +315,10 @@ def give(document: Mapping[str, Any], environ: Mapping[str, str], warn: Callable
         if address := environ.get(WEBHOOK):
             httpx.post(address, json=document, timeout=SECONDS_OF_WEBHOOK).raise_for_status()
     except (OSError, ValueError, subprocess.SubprocessError, httpx.HTTPError, httpx.InvalidURL) as error:
-        warn(f"the alert {document['event']} could not be given ({type(error).__name__}); it is tried again some times")
+        warn(
+            f"the alert {document['event']} could not be sent ({type(error).__name__}); it is tried again at the"
+            " next looks"
+        )
         return False
     return True
 

@@ -50,7 +50,7 @@ def build_definitions(
     before = [names.reference] if bundled else []
     assets, imports = imports_of(names, catalog.feeds, environ, before)
     publication, refresh = report_jobs(names)
-    loads = "Loads what is new in `reference`."
+    loads = "Loads new reference data from `reference`."
     own = [names.job_over(names.job(JOB), before, loads)] if bundled else []
     retention = retention_job(environ)
     queries = [query_job(names, feed) for feed in catalog.feeds if feed.file.query]

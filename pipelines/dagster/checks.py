@@ -95,7 +95,7 @@ STOPS = (
     (
         "control_totals_agree",
         "control_mismatch",
-        "Rows and amount are those of the `.control.json` beside the file, where there is one.",
+        "If there is a `.control.json` beside the file, its numbers of rows and cents are those of the file.",
     ),
     ("rejects_stay_within_the_limit", "over_limit", "No more records were rejected than the feed allows."),
     (
@@ -103,7 +103,11 @@ STOPS = (
         "known_elsewhere",
         "The records are not known under another source or other keys.",
     ),
-    ("copayments_are_confirmed", "unconfirmed", "A file of copayments alone, the first of its feed, was confirmed."),
+    (
+        "copayments_are_confirmed",
+        "unconfirmed",
+        "The first file of its feed in which all payments are copayments was confirmed.",
+    ),
 )
 """Statements that must be true before anything of a file is sent, each with the reason's member of `Validated`."""
 
@@ -113,7 +117,9 @@ def _unless_stopped(name: str, why_not: str, description: str) -> Statement[Vali
         if said := getattr(validated, why_not):
             yield said
 
-    return Statement(name, f"{description} Else nothing of the file is sent.", violations, blocking=True, by_file=True)
+    return Statement(
+        name, f"{description} If this fails, nothing of the file is sent.", violations, blocking=True, by_file=True
+    )
 
 
 AFTER_VALIDATE: tuple[Statement[Validated], ...] = (
@@ -181,10 +187,10 @@ AFTER_LOAD: tuple[Statement[LoadedBatch], ...] = (
         the_ledger_says_the_same,
         blocking=True,
     ),
-    Statement("no_row_is_in_doubt", "Of every row it is known whether the target has it.", no_row_is_in_doubt),
+    Statement("no_row_is_in_doubt", "No row is in doubt: the outcome of every row is known.", no_row_is_in_doubt),
     Statement(
         "some_record_was_taken",
-        "Of a file with records at least one was created, adopted, unchanged, updated, superseded or skipped.",
+        "If the file has records, at least one was created, adopted, unchanged, updated, superseded or skipped.",
         some_record_was_taken,
     ),
     Statement(

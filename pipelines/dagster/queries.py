@@ -15,7 +15,11 @@ from pipelines.importing.imports import import_query
 def query_job(names: Names, feed: Feed) -> dg.JobDefinition:
     name = names.job(f"query_{plain(feed.name)}")
 
-    @dg.op(name=f"ask_{name}", required_resource_keys={RESOURCE_KEY}, description="Asks, and imports what is new.")
+    @dg.op(
+        name=f"ask_{name}",
+        required_resource_keys={RESOURCE_KEY},
+        description="Queries the database and imports new rows.",
+    )
     def ask(context: dg.OpExecutionContext) -> None:
         with workplace_of(context) as place:
             summary = import_query(place.session(context.log), feed)

@@ -39,7 +39,7 @@ def unfinished_sensor(
 ) -> dg.SensorDefinition:
     ours, silence = Names.of(environ), Silence(most_between=inf)  # its looks are at least a minute apart
     pauses = f"{FIRST_PAUSE} to {LONGEST_PAUSE}"
-    says = f"Asks again for batches that have no end, up to {TRIES} times with pauses of {pauses}."
+    says = f"Requests runs for unfinished batches again, up to {TRIES} times with pauses of {pauses}."
 
     @ticking(ours, home, "unfinished", SECONDS_BETWEEN_LOOKS, says, jobs)
     def unfinished(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
@@ -47,13 +47,13 @@ def unfinished_sensor(
         with ledger_of(home, environ) as ledger:
             if ledger is None:
                 begun = begins_ledger(home, environ)
-                return dg.SkipReason("The ledger is begun." if begun else "There is no ledger yet.")
+                return dg.SkipReason("The ledger was created." if begun else "There is no ledger yet.")
             now = ledger.clock()
             targets = {row["target"] for row in ledger.batches()} or {""}
             if not any(left_batches(ledger, home, each, catalog) for each in targets):
-                return dg.SensorResult(cursor="{}", skip_reason="Every batch has an end.")
+                return dg.SensorResult(cursor="{}", skip_reason="No batch is unfinished.")
             if are_loaders_at_work(ledger, silence):
-                return dg.SkipReason("A loader is at work.")
+                return dg.SkipReason("A loader is running.")
             target = target_now(home, environ)
             if target is None:
                 return dg.SkipReason("The target does not answer; the tries are not counted.")
@@ -70,7 +70,7 @@ def unfinished_sensor(
         return result_of(
             (ask_for(context.instance, ours, *each, f"again {now.isoformat()}", files) for each in wanted),
             to_cursor({**kept, **after}),
-            f"Batches without an end: {len(left)}. None is due yet.",
+            f"Unfinished batches: {len(left)}. None is due to run again yet.",
         )
 
     return unfinished

@@ -165,7 +165,8 @@ def _written_otherwise(identity: Identity, row: Row, bodies: Sequence[Body]) -> 
     if not alike:
         return None
     named = ", ".join(f"{identity.resource_type}/{body['id']}" for body in alike[:NAMED])
-    return Finding(UNCLEAR, None, f"the target has it with its identifier written otherwise: {named}", tuple(alike[:1]))
+    why = f"the target has its content under another spelling of its identifier: {named}"
+    return Finding(UNCLEAR, None, why, tuple(alike[:1]))
 
 
 def _unproven(value: str, proofs: Sequence[frozenset[str]] | None) -> Finding | None:
@@ -201,7 +202,7 @@ def _of_row(identity: Identity, row: Row, there: Sequence[Body]) -> Finding:
     if not found:
         return Finding(ABSENT)
     if len(found) > 1 or not same_content(identity.resource_type, orjson.loads(row.body), found[0]):
-        return Finding(UNCLEAR, None, "the target has something else under its key", tuple(found))
+        return Finding(UNCLEAR, None, "the target has other content under its identifier", tuple(found))
     return Finding(FOUND, found[0]["id"], None, tuple(found))
 
 
@@ -257,7 +258,7 @@ def _unless_altered(identity: Identity, doubt: Doubt, others: Sequence[Body]) ->
     if not found:
         return Finding(ABSENT)
     named = ", ".join(f"{resource_type}/{each}" for each in sorted(found)[:NAMED])
-    return Finding(UNCLEAR, None, f"something new is there that may be it in other words: {named}")
+    return Finding(UNCLEAR, None, f"a new resource with other content may be the row's: {named}")
 
 
 def _sent(resource_type: str, doubt: Doubt) -> Body:
@@ -295,9 +296,11 @@ def _of_group(resource_type: str, group: Sequence[Doubt], equal: Sequence[Body])
         return [Finding(ABSENT)] * len(group)
     candidates = ", ".join(f"{resource_type}/{name}" for name in [*sorted({*made, *perhaps})][:NAMED])
     if perhaps:
-        return [Finding(UNCLEAR, None, f"something equal is there that may be older: {candidates}")] * len(group)
+        return [Finding(UNCLEAR, None, (f"a resource with its content may be older than the row: {candidates}"))] * len(
+            group
+        )
     if len(made) != len(group) or any(len(some) != len(group) for some, _ in judged):
-        why = f"{len(made)} equal ones are there for {len(group)} in doubt: {candidates}"
+        why = f"resources with this content at the target: {len(made)}, rows in doubt: {len(group)}: {candidates}"
         return [Finding(UNCLEAR, None, why)] * len(group)
     ordered = sorted(made.values(), key=lambda body: (str(body.get("created", "")), str(body["id"])))
     return [Finding(FOUND, str(body["id"])) for body in ordered]

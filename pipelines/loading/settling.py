@@ -25,8 +25,10 @@ ROWS_A_COMMIT = 1_000
 """Rows settled in one transaction, for which other writers wait. After a kill, earlier transactions stay settled."""
 A_MINUTE = timedelta(minutes=1)
 """Correct clocks differ by less than this."""
-NOT_YET = "the target does not have it yet: once the settling time has passed, the next import sends it again"
-NOT_BY_ITSELF = "the target does not have it: once you are sure of that, chartferry doubts resend has it sent again"
+NOT_YET = "the target does not have it yet: the next import after the settling time sends it again"
+NOT_BY_ITSELF = (
+    "the target does not have it: if you are sure, chartferry doubts resend lets the next import send it again"
+)
 
 
 class Found(NamedTuple):

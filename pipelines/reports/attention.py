@@ -167,7 +167,7 @@ def _failed(batches: list[BatchNow]) -> Iterator[Problem]:
 def _cut_off(batches: list[BatchNow]) -> Iterator[Problem]:
     for each in batches:
         if each.is_cut_off:
-            yield Problem(each.file, "It did not come to its end.", "chartferry import goes on with it.")
+            yield Problem(each.file, "It was not finished.", "chartferry import goes on with it.")
 
 
 def _in_doubt(batches: list[BatchNow]) -> Iterator[Problem]:

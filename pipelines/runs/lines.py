@@ -35,7 +35,7 @@ def first_of(lines: Iterable[str], most: int, total: int, others: str) -> Iterat
 
 
 def undo_left(batch_id: str, records: int) -> str:
-    """Return the sentence about an undo that did not come to its end."""
+    """Return the sentence about an undo that was not finished."""
     return (
         f"{batch_id}: it is not known whether an undo took {records:,} of its records back; chartferry undo {batch_id}"
         " goes on with it"

@@ -89,9 +89,10 @@ def _is_not_a_known_one_by_another_address(connection: Connection, ledger: Ledge
     for other in sorted(others):
         if _has(connection, _made(ledger, other)):
             raise TargetUnusable(
-                f"{connection.base_url} has what was sent to {other}: under another name all would go there once more."
-                f" Nothing was sent. Name it as before; or, where that server has a new address for good: chartferry"
-                f" target --formerly {other}; or, where it is a copy of that one, use a home and a ledger of its own"
+                f"{connection.base_url} has resources that were sent to {other}; an import under this name would send"
+                " all of them again. Nothing was sent. Use the earlier address; or, if that server has a new address"
+                f" for good, run chartferry target --formerly {other}; or, if it is a copy of that server, use another"
+                " home and ledger for it"
             )
 
 
@@ -106,9 +107,13 @@ def take_for(connection: Connection, ledger: Ledger, former: str, why: str | Non
             f"nothing was sent to {former}: it is known by none of {', '.join(sorted(known)) or 'no name'}"
         )
     if as_spelled(name, known) in known:
-        raise NotPossible(f"{connection.base_url} is a target of its own by now: rows were sent there under this name")
+        raise NotPossible(
+            f"{connection.base_url} is known as a target of its own: rows were sent to it under this name"
+        )
     if not _has(connection, _made(ledger, before)):
-        raise NotPossible(f"{connection.base_url} has nothing of what was sent to {former} last: it is another target")
+        raise NotPossible(
+            f"{connection.base_url} has none of the resources that were last sent to {former}, so it is another target"
+        )
     with ledger.transaction():
         ledger.note_alias(connection.id, before)
         ledger.note_decisions(before, user_name(), FORMERLY, [connection.base_url], why)

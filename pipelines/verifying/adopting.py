@@ -48,7 +48,7 @@ class Adopted:
             yield f"{name}: {counted(counts['adopted'], 'row')} adopted, {counts['in_doubt']:,} in doubt"
             if back := counts["taken_back"]:
                 taken = f"{counted(back, 'of them has', 'of them have')} been taken back there"
-                yield f"{name}: {taken}: chartferry import --again makes {word_for(back, 'it', 'them')} anew"
+                yield f"{name}: {taken}; chartferry import --again loads {word_for(back, 'it', 'them')} again"
         for name, why in self.left.items():
             yield f"{name}: not adopted: {why}"
         if not self.batches and not self.left:
@@ -63,7 +63,7 @@ def adopt_lost(session: Session) -> Adopted:
         for each in (each for each, _ in lost if received_before(session.batches.folder(each.name)) is None):
             note_runs(session, each)
             end_runs(session, each)
-            adopted.left[each.name] = f"its rows are not here any more: {LOOK}"
+            adopted.left[each.name] = f"its source rows are no longer in this home: {LOOK}"
         # The target has the newest version of a record that came several times, so the newest batch comes first.
         found = sorted(
             ((each, waiting) for each, waiting in lost if waiting),

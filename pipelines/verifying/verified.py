@@ -21,19 +21,22 @@ FILE = "differences.csv"
 SHOWN = 10
 """The number of differences of each kind that are shown as text."""
 MEANING = {
-    "gone": "the target has them no more; chartferry import --again BATCH loads them anew, or notes another id",
-    "hidden": "the target has them, and its searches do not show them: they may hide doubles too; verify again later",
-    "differs": "the target has other content than the row, or under its id the resource of another record",
+    "gone": "gone from the target; chartferry import --again BATCH loads them again, or notes their new id",
+    "hidden": "at the target, but not shown by its searches, which may hide doubles too; verify again later",
+    "differs": "the target's content differs from the row's, or the resource belongs to another record",
     "not updated": "the target lost their update, as a restore does; chartferry import --again BATCH puts it in again",
     "changed": "changed in the chart since; nothing is wrong",
     "taken back": "taken back in the chart; chartferry undo BATCH, then import --again BATCH, loads the batch anew",
-    "undo open": "not known whether an undo took them back; chartferry undo BATCH goes on with it",
-    "not taken back": "taken back or to be, and there; the next import does it, after a restore chartferry undo BATCH",
-    "shared": "one resource stands for several rows",
-    "double": "there once more, unknown to the ledger; where nobody else made them, take them back in the chart",
-    "unknown": "made by an importer, and no row of this ledger; where it was lost, chartferry verify --adopt",
-    "not sent": "planned, and not sent yet; import their file once more, or chartferry import --again BATCH",
-    "in doubt": "not known whether the target has them; chartferry doubts resolve",
+    "undo open": "an undo was cut off, and may have taken them back; chartferry undo BATCH finishes it",
+    "not taken back": "still at the target, and should be taken back; the next import does so (after a restore:"
+    " chartferry undo BATCH)",
+    "shared": "several rows of the ledger name one resource",
+    "double": "second copies that the ledger does not know; if nobody else made them, take them back in the chart",
+    "unknown": (
+        "made by an importer, but in no row of this ledger; if the ledger was lost, run chartferry verify --adopt"
+    ),
+    "not sent": "planned, and not sent yet; import their file again, or run chartferry import --again BATCH",
+    "in doubt": "sent, with an unknown outcome; run chartferry doubts resolve",
 }
 """The sentence about each kind of difference, and what to do."""
 
@@ -166,7 +169,7 @@ class Verified:
         for kind, rows in self.elsewhere.items():
             if rows:
                 others = counted(rows, "of the others is", "of the others are")
-                yield f"{kind}: {others} of sources that no feed file and no batch of this home has"
+                yield f"{kind}: {others} of a source that no feed file and no batch of this home has"
         yield f"payments: {dollars(self.ledger_cents)} in the ledger, {dollars(self.target_cents)} at the target"
         for kind, rows in self.without_source.items():
             if rows:
@@ -176,7 +179,7 @@ class Verified:
         if self.file:
             yield f"all differences: {self.file}"
         for name in self.lost:
-            yield f"{name}: the ledger does not know it, or not all of it: chartferry verify --adopt"
+            yield f"{name}: the ledger lacks this batch or a part of it; run chartferry verify --adopt"
         for each in self.dropped:
             yield each.line()
         if not (self.differences.counts or self.lost or self.dropped):

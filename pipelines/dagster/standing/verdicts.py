@@ -35,7 +35,7 @@ OF_HOME = {
     "no_file_has_lain_in_the_inbox_for_an_hour": "No file has lain in the inbox for an hour: one that no feed takes, "
     "that cannot be received, or that still waits for its run.",
     "imports_do_not_wait": "Neither reference data that is not loaded, nor a target that does not answer, nor an inbox "
-    "beyond the home that is out of reach holds up imports.",
+    "beyond the home that cannot be reached holds up imports.",
 }
 INBOX_CHECK, WAITING_CHECK = OF_HOME
 

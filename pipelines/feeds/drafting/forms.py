@@ -69,7 +69,7 @@ def _empty(chosen: Sequence[Seen]) -> Iterator[Entry]:
     found = sorted({cell for seen in chosen for cell in seen.cells if _NOTHING(cell)})
     if found:
         columns = tuple(seen for seen in chosen if {*found} & {*seen.cells})
-        yield Entry("empty", as_toml(found), "do these texts stand for nothing?", columns=columns)
+        yield Entry("empty", as_toml(found), "do these texts mean that the cell is empty?", columns=columns)
 
 
 def _read_otherwise(seen: Seen) -> Iterator[str]:

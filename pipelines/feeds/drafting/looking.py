@@ -58,8 +58,8 @@ def _others_inside(export: Export) -> Iterator[str]:
     looked_at = as_toml(Path(export.file_name).name)
     if others := ", ".join(map(as_toml, sorted(export.beside)[:_NAMED])):
         yield (
-            f"# DECIDE: drafted from {looked_at}; the archive also has {others}. If they belong together, draft from"
-            " each, and put the second into the first by [join]"
+            f"# DECIDE: drafted from {looked_at}; the archive also has {others}. If they belong together, draft"
+            " a feed from each, and join the second to the first by [join]"
         )
 
 
@@ -74,7 +74,8 @@ def _records_inside(export: Export) -> Iterator[str]:
     for name, found in only.items():
         if isinstance(found, list) and len(found) > 1 and all(isinstance(each, dict) for each in found):
             yield (
-                f"# DECIDE: the file is one object, and {as_toml(name)} in it a list of {len(found):,}. If those are"
+                f"# DECIDE: the file is one JSON object that holds a list {as_toml(name)} of {len(found):,}"
+                " objects. If these are"
                 " the records, write each on a line of its own and draft again"
             )
 

@@ -20,7 +20,7 @@ _HINTS = {
     "status": 'a column, or { constant = "requested" }',
     "requester_id": 'a column, or always the same: { constant = "a practitioner\'s id" }',
 }
-_NO_KEY = 'which column? If none tells the records apart, several do: { join = ["...", "..."], with = "-" }'
+_NO_KEY = 'which column? If no single column identifies the record, join several: { join = ["...", "..."], with = "-" }'
 _STATUSES = ("requested", "cancelled", "completed")
 _DONE = re.compile(r"done|clos|complet|resolv|solved|finish|erledigt|fertig|abgeschlossen|fixed", re.IGNORECASE)
 _CANCELLED = re.compile(
@@ -58,7 +58,7 @@ def column_lines(
         elif column.name.startswith("comment"):
             yield _comment(column, choice.seen, choices)
         elif column.name in ("answer_text", "answer_number") and "answer_code" in choices:
-            doubt = "a row has just one of answer_code, answer_text and answer_number: where is which?"
+            doubt = "a row has exactly one of answer_code, answer_text and answer_number: which column holds which?"
             yield _proposed(column.name, source_of(choice.seen), doubt, "", choice.seen)
         else:
             yield _line(column, choice, columns, clocks.get(column.name))
@@ -85,7 +85,7 @@ def empty_lines(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen])
         found = (column for column in KINDS[kind].columns if column.name not in choices)
         named = (column for column in found if plain(seen.words) and rank(column.name, seen.words, kind) is not None)
         if seen.look == "nothing" and seen.rows and (column := next(named, None)):
-            note = "empty in all rows seen; take it, if it is filled in others"
+            note = "empty in all rows seen; keep it if other files have values in it"
             yield _proposed(column.name, source_of(seen), "", note, seen)
 
 
@@ -122,7 +122,9 @@ def _line(column: Column, choice: Choice, columns: Sequence[Seen], clock: Seen |
     elif column.shape == "key" and not seen.is_key and seen.rows > 1 and column.name != "response_id":
         doubts.append(f"not one in each row: {seen.distinct} different ones in {seen.rows} rows")
     elif column.name == "answer_code" and 0 < sum(" " in cell for cell in seen.cells) < len(seen.cells):
-        doubts.append("options, or also texts and numbers? Those are answer_text and answer_number")
+        doubts.append(
+            "does this column hold only codes of options? Map texts as answer_text and numbers as answer_number"
+        )
     elif column.name == "answer_code":
         note = "code or system|code of an option"
     elif column.name == "question":
@@ -141,7 +143,7 @@ def _others_lost(seen: Seen) -> Iterator[str]:
 def _rivals(column: Column, rivals: Sequence[Seen]) -> str:
     names = ", ".join(as_toml(rival.name) for rival in rivals)
     if column.shape == "amount":
-        return f"what was paid? {names} has amounts too"
+        return f"which column has the amount paid? {names} has amounts too"
     return f"or {names}?"
 
 
@@ -226,15 +228,19 @@ def _claim(seen: Seen, columns: Sequence[Seen]) -> Iterator[Entry]:
         other, codes = found
         when = f"{{ {as_toml(other.name)} = {as_toml(codes if len(codes) > 1 else codes[0])} }}"
         value = f"{{ column = {source}, when = {when} }}"
-        doubt = f"{said}: are just these copayments? {ids}"
+        doubt = f"{said}: are only these rows copayments? {ids}"
         yield _proposed("claim_id", value, doubt, "", seen, other)
         return
-    yield _proposed("claim_id", source, f"{said}. If all of these are; {ids}", "", seen)
+    yield _proposed(
+        "claim_id", source, f"{said}. Keep this line if all rows with a claim are copayments; {ids}", "", seen
+    )
     which = next(iter(telling(columns, "payments")), None)
     when = f"{{ {as_toml(which.name if which else 'TYPE')} = {as_toml(ASKED)} }}"
     value = f"{{ column = {source}, when = {when} }}"
     told = f", as {as_toml(which.name)} may tell" if which else ""
-    yield _proposed("claim_id", value, f"if some are{told}", "", *([which] if which else []))
+    yield _proposed(
+        "claim_id", value, f"use this line if only some rows are copayments{told}", "", *([which] if which else [])
+    )
 
 
 def _comment(column: Column, seen: Seen, choices: Mapping[str, Choice]) -> Entry:
@@ -267,7 +273,8 @@ def question_lines(spare: Sequence[Seen]) -> Iterator[Entry]:
         if how and seen in answers:
             continue
         yield Entry(
-            as_toml(ASKED), source_of(seen), "which question? Its linkId or code; or leave it out",
+            as_toml(ASKED), source_of(seen),
+            "which question does this column answer? Write its linkId or code, or leave the line out",
             columns=(seen,), is_active=False, section="questions",
         )  # fmt: skip
 

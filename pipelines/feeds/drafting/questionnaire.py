@@ -163,7 +163,7 @@ def _of_book(export: Export, book: dict[str, int], internal: str, drafted: Draft
                 options = [_option(internal, "1", "Yes"), _option(internal, "0", "No")]
             kind = "choice" if options else _WORDS.get(said, "text")
             if said in _ONE | _SEVERAL and not options:
-                drafted.notes.append(f"{name}: a choice without choices; a text?")
+                drafted.notes.append(f"{name}: a choice without options; should it be a free text?")
             item = _item(name, text or name, kind, options, internal, drafted, repeats=said in _SEVERAL)
             yield _of_screening(item, screening[name], drafted) if name in screening else item
 
@@ -192,9 +192,11 @@ def _item(
     coding = {"system": LOINC, "code": loinc[1]} if loinc else {"system": internal, "code": _id(name)}
     if kind == "choice":
         listed = ", ".join(option["valueCoding"]["code"] for option in options)
-        drafted.notes.append(f"{name}: a choice of {listed}; are these all, and is it no text?")
+        drafted.notes.append(f"{name}: drafted as a choice of {listed}; are these all options, or is it a free text?")
         return _choice(name, text, coding, options, repeats)
-    drafted.notes.append(f"{name}: {'a number' if kind == 'decimal' else 'a free text'}; or a choice?")
+    drafted.notes.append(
+        f"{name}: drafted as {'a number' if kind == 'decimal' else 'a free text'}; should it be a choice?"
+    )
     return {"linkId": name, "code": [coding], "text": text, "type": kind}
 
 

@@ -124,7 +124,10 @@ def skipped(export: Export) -> Iterator[Entry]:
         words.setdefault(place, []).append(total_word(texts[place]))
         lines.setdefault(place, []).append(line)
     for place, found in words.items():
-        said = f"{_lines(lines[place])} begin{'s' * (len(lines[place]) == 1)} so, as totals and the ends of tables do"
+        said = (
+            f"{_lines(lines[place])} begin{'s' * (len(lines[place]) == 1)} with this word, like a total or the end"
+            " of a table"
+        )
         yield Entry(
             as_toml(export.name_of(place)),
             f"{{ starts = {as_toml(list(dict.fromkeys(found)))} }}",
@@ -137,10 +140,15 @@ def titles(export: Export) -> Iterator[Entry]:
     """Yield a proposal for titles above a repeated header: only a person knows what the rows below them are."""
     if export.titles:
         doubt = (
-            f"{_lines(export.titles)} above a header that comes again: a title of other rows? They are rejected, unless"
+            f"{_lines(export.titles)}: a title above a repeated header; does it begin other rows? The rows"
+            " below it are rejected, unless"
         )
         yield Entry(
-            as_toml(export.name_of(0)), as_toml(ASKED), f"{doubt} this tells the title", is_active=False, section="skip"
+            as_toml(export.name_of(0)),
+            as_toml(ASKED),
+            f"{doubt} this line names the title",
+            is_active=False,
+            section="skip",
         )
 
 
@@ -152,16 +160,20 @@ def _lines(lines: Sequence[int]) -> str:
 def again(export: Export) -> Iterator[str]:
     """Yield a remark on lines where another table seems to begin."""
     if export.again:
-        yield f"# DECIDE: {_lines(export.again)}: names of columns in another order; is a second table below the first?"
+        yield (
+            f"# DECIDE: {_lines(export.again)}: the names of the columns come again in another order; does a"
+            " second table begin there?"
+        )
 
 
 def between(export: Export, kind: str) -> Iterator[Entry]:
     """Yield a proposal for titles between rows of payments: the payments below such a title are rejected."""
     if export.between and kind == "payments":
         doubt = (
-            f"{_lines(export.between)}: titles of other rows, or of the same? Below them payments are rejected, unless"
+            f"{_lines(export.between)}: titles between rows; do they begin rows of another kind? Payments"
+            " below them are rejected, unless"
         )
-        yield Entry("one_table", "true", f"{doubt} this is said", is_active=False)
+        yield Entry("one_table", "true", f"{doubt} this line is kept", is_active=False)
 
 
 def trailer(export: Export, key: Seen | None) -> Iterator[Entry]:
@@ -172,7 +184,7 @@ def trailer(export: Export, key: Seen | None) -> Iterator[Entry]:
     word = total_word(export.trailer[place]) if export.trailer else ""
     column = key.name if key and not word else export.name_of(min(place, len(export.names) - 1))
     when = f"{{ {as_toml(column)} = {f'{{ starts = {as_toml(word)} }}' if word else as_toml(ASKED)} }}"
-    said = "the last row is unlike the others; if it is a total, say how it is told, and what it counts"
+    said = "the last row is unlike the others; if it is a total, say by which text it is recognised, and what it counts"
     yield Entry("when", when, said, is_active=False, section="trailer")
     counts = 'the column with the number of rows; amount = "..." where it has the sum'
     yield Entry("rows", as_toml(ASKED), note=counts, is_active=False, section="trailer")

@@ -278,7 +278,7 @@ class CsvReader(TextReader):
     def _never_closed(self, line: int) -> str:
         return (
             f"{self.name}: a quote ({self.feed.quote}) opened in the row of line {line} is never closed, "
-            "so that the rows after it cannot be told apart; correct that row"
+            "so it is unknown where the next rows begin; correct that row"
         )
 
 

@@ -38,7 +38,8 @@ DAMAGED = ""
 """The value in place of ids if the cell holds something else, such as an id that a spreadsheet read as a number."""
 BAD_ID = Fault(
     "FEED-FILE-09",
-    "its _reject_id is none: write it as it was exported, sixteen of 0-9 and a-f, with what stands behind",
+    "its _reject_id is not valid: write it exactly as it was exported (sixteen of 0-9 and a-f, and any text"
+    " behind them)",
 )
 
 

@@ -130,8 +130,8 @@ def _of_zip(path: Path, name: str, patterns: Sequence[str], most: int) -> Conten
     taken = [each for each in members if is_taken(each.filename, patterns)] or members
     if len(members) > MOST_FILES or (len(taken) > 1 and patterns and not is_taken(taken[0].filename, patterns)):
         raise Unreadable(
-            f"{name}: {len(members):,} files are in the archive, and which of them are wanted cannot be told; "
-            f"name those, too, in files = [...] of the feed file, and pack {MOST_FILES:,} at most"
+            f"{name}: {len(members):,} files are in the archive, and the feed does not say which of them to read; "
+            f"name the wanted ones in files = [...] of the feed file (an archive has {MOST_FILES:,} files at most)"
         )
     if sum(each.file_size for each in taken) > most:
         raise Unreadable(_too_much(name, most))

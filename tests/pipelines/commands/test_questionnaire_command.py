@@ -96,8 +96,8 @@ def test_answers_that_are_few_and_repeated_become_options_and_each_guess_is_told
     assert found.body["name"] == "VisitForm"
     assert found.notes[:3] == [
         "record_id: no question, by its name or its dates; is it one?",
-        "smokes: a choice of no, yes; are these all, and is it no text?",
-        "comment: a free text; or a choice?",
+        "smokes: drafted as a choice of no, yes; are these all options, or is it a free text?",
+        "comment: drafted as a free text; should it be a choice?",
     ]
 
 

@@ -333,7 +333,7 @@ def test_what_is_well_again_is_told_once_with_the_file(home: Home, noting: tuple
             cursor = look(home, instance, environ, cursor)
     [well] = [json.loads(line) for line in told.read_text().splitlines()[before:]]
     assert well["event"] == "well_again"
-    assert well["text"] == "It is over: payments-bad.csv (payments-bad) was not imported: bad.csv: it is not UTF-8"
+    assert well["text"] == "Resolved: payments-bad.csv (payments-bad) was not imported: bad.csv: it is not UTF-8"
     assert set(json.loads(cursor or "")["last"]) == {"doubt tasks-doubt", "unfinished tasks-left"}
 
 

@@ -81,7 +81,7 @@ def test_a_draft_and_its_sample_name_a_title_between_payments(tmp_path: Path) ->
     text = "Receipt,Patient,Amount,Date\n" + "".join(rows[:3]) + "Bounced checks\n" + "".join(rows[3:])
     path = written(tmp_path, "till.csv", text)
     drafted = draft(path)
-    assert "# one_table = true  # DECIDE: line 5: titles of other rows, or of the same?" in drafted
+    assert "# one_table = true  # DECIDE: line 5: titles between rows; do they begin rows of another kind?" in drafted
     feed = load_feed(written(tmp_path, "till.toml", drafted))
     told = list(sample_lines(feed, path, 10))
     assert told[-1] == "till.csv: of the first 7 rows 3 taken, 4 rejected"
@@ -334,8 +334,11 @@ def test_euros_in_the_format_of_a_workbook_are_decided(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"data": [{"payment_id": "A"}, {"payment_id": "B"}]}', 'and "data" in it a list of 2.'),
-        ('{"resourceType": "Bundle", "entry": [{"a": 1}, {"a": 2}, {"a": 3}]}', 'and "entry" in it a list of 3.'),
+        ('{"data": [{"payment_id": "A"}, {"payment_id": "B"}]}', 'that holds a list "data" of 2 objects.'),
+        (
+            '{"resourceType": "Bundle", "entry": [{"a": 1}, {"a": 2}, {"a": 3}]}',
+            'that holds a list "entry" of 3 objects.',
+        ),
     ],
 )
 def test_records_inside_one_object_are_asked_about(content: str, said: str, tmp_path: Path) -> None:
@@ -362,7 +365,7 @@ def test_two_columns_of_one_name_are_decided(tmp_path: Path) -> None:
     """FEED-FILE-08."""
     lines = [f"R{place},p1,{place}.50,2026-03-01,{place}.25" for place in range(9)]
     text = draft(written(tmp_path, "till.csv", "\n".join(["receipt,patient,amount,paid_on,amount", *lines]) + "\n"))
-    assert 'amount = 3  # DECIDE: what was paid? "#5" has amounts too' in text
+    assert 'amount = 3  # DECIDE: which column has the amount paid? "#5" has amounts too' in text
 
 
 @pytest.mark.parametrize(("name", "mapped"), [("#", "#"), ("#Receipt", "#Receipt"), ("#3", 1)])

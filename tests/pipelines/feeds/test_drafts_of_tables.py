@@ -90,7 +90,7 @@ def test_a_title_above_a_repeated_header_is_to_be_decided(tmp_path: Path) -> Non
     head = "receipt,patient,amount,date\n"
     export = head + "1,a,1.50,2024-01-01\n2,b,1.50,2024-01-02\nMeier refunds\n" + head + "3,c,1.50,2024-01-03\n"
     text = draft(written(tmp_path, "till.csv", export))
-    assert '# "receipt" = "..."  # DECIDE: line 4 above a header that comes again: a title of other rows?' in text
+    assert '# "receipt" = "..."  # DECIDE: line 4: a title above a repeated header; does it begin other rows?' in text
     assert "Meier" not in text
 
 
@@ -149,6 +149,6 @@ def test_words_for_nothing_and_a_foreign_amount_are_drafted_as_questions(tmp_pat
     """FEED-FILE-09"""
     rows = ["1,a,$1.50,2024-01-01", "2,NULL,$1.50,2024-01-02", "3,c,$1.50,2024-01-03", "4,d,€1.50,2024-01-04"]
     text = draft(written(tmp_path, "till.csv", "\n".join(["receipt,patient,amount,date", *rows]) + "\n"))
-    assert 'empty = ["NULL"]  # DECIDE: do these texts stand for nothing?' in text
+    assert 'empty = ["NULL"]  # DECIDE: do these texts mean that the cell is empty?' in text
     assert 'currency = ["$"]\n' in text
     assert '# currency = ["$", "€"]  # DECIDE: some amounts are in €, and rejected' in text

@@ -47,7 +47,7 @@ def drafted(folder: Path, export: str) -> str:
 def test_the_draft_leaves_out_totals_and_what_stands_below_the_table(tmp_path: Path, validated: Validate) -> None:
     """FEED-FILE-08: the last line is shorter than a row."""
     text = drafted(tmp_path, REPORT)
-    asked = "lines 4, 7, 8 begin so, as totals and the ends of tables do"
+    asked = "lines 4, 7, 8 begin with this word, like a total or the end of a table"
     assert f'[skip]\n"Receipt" = {{ starts = ["Subtotal", "Page"] }}  # DECIDE: {asked}\n' in text
     found = validated(text, REPORT)
     assert (found.accepted, found.rejected, found.not_taken, found.rows) == (4, 0, 3, 4)
@@ -85,7 +85,9 @@ def test_a_second_table_below_the_first_is_named(tmp_path: Path) -> None:
     """FEED-FILE-08."""
     below = "Date,Amount,Receipt,Clerk,Patient\n" + "2024-05-01,2.50,7,ab,p1\n"
     text = drafted(tmp_path, HEAD + PAGE * 3 + below)
-    assert "# DECIDE: line 8: names of columns in another order; is a second table below the first?" in text
+    assert (
+        "# DECIDE: line 8: the names of the columns come again in another order; does a second table begin there?"
+    ) in text
 
 
 def test_a_file_of_which_take_takes_no_row_says_so(home, target, asked) -> None:

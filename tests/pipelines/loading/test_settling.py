@@ -92,7 +92,8 @@ def test_a_payment_is_found_whatever_clock_the_target_dates_it_with(bare, off, k
 def test_two_that_were_not_there_before_are_told_with_their_ids(bare):
     """LEDGER-06: one of them is older than the attempt, by less than clocks may be off."""
     made = [made_meanwhile(bare, 1, timedelta(minutes=-1)), made_meanwhile(bare, 2, timedelta())]
-    assert why_left(bare) == f"2 equal ones are there for 1 in doubt: {', '.join(sorted(made))}"
+    found = ", ".join(sorted(made))
+    assert why_left(bare) == f"resources with this content at the target: 2, rows in doubt: 1: {found}"
 
 
 @pytest.mark.by_hand
@@ -100,7 +101,7 @@ def test_two_that_were_not_there_before_are_told_with_their_ids(bare):
 def test_one_that_may_be_older_is_never_told_as_absent(bare, off, is_read):
     """LEDGER-06: not there before, or not known to be, and dated before the attempt."""
     made = made_meanwhile(bare, 1, off, is_read)
-    assert why_left(bare) == f"something equal is there that may be older: {made}"
+    assert why_left(bare) == f"a resource with its content may be older than the row: {made}"
 
 
 @pytest.mark.by_hand

@@ -132,7 +132,7 @@ def test_a_bare_target_under_another_address_gets_nothing_again(home, target, as
     at_another_address(target, monkeypatch)
     code, _, err = chartferry("import", path)
     assert (code, len(target.of("PaymentNotice"))) == (UNUSABLE, 1)
-    assert f"has what was sent to {target.url}" in err
+    assert f"has resources that were sent to {target.url}" in err
     code, _, err = chartferry("target", "--formerly", "http://elsewhere")
     assert (code, "nothing was sent to http://elsewhere" in err) == (4, True)
     assert chartferry("target", "--formerly", f"{target.url}/", "--why", "it has a name now")[0] == 0
@@ -153,7 +153,7 @@ def test_another_bare_server_is_another_target(home, target, asked, chartferry, 
     target.stored = {}
     at_another_address(target, monkeypatch)
     code, _, err = chartferry("target", "--formerly", target.url)
-    assert (code, "has nothing of what was sent" in err) == (4, True)
+    assert (code, "has none of the resources that were last sent" in err) == (4, True)
     assert asked("import", path)["totals"]["created"] == 1
     code, _, err = chartferry("target", "--formerly", target.url)
-    assert (code, "is a target of its own by now" in err) == (4, True)
+    assert (code, "is known as a target of its own" in err) == (4, True)

@@ -280,7 +280,9 @@ def test_a_purged_batch_is_named_and_holds_nothing_up_then(home, target, asked, 
     payments(home, ("k2", "p2", "2.00"), name="payments-b.csv")
     assert asked("import")["batches"][0]["state"] == "failed"
     left = asked("verify", "--adopt")["left"]
-    assert left == {batch: "its rows are not here any more: look into the chart before a file brings these rows again"}
+    assert left == {
+        batch: "its source rows are no longer in this home: look into the chart before a file brings these rows again"
+    }
     assert asked("import")["totals"]["created"] == 1
     assert amounts(target) == [1.0, 2.0]
 

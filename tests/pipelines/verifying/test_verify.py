@@ -374,7 +374,7 @@ def test_a_lost_ledger_agrees_with_nothing(batch, home, target, asked, chartferr
     unknown = {each["resource_id"] for each in found["differences"] if each["kind"] == "unknown"}
     assert unknown == ({body["id"] for body in target.of("PaymentNotice")} if target.additions else set())
     out = chartferry("verify")[1]
-    assert f"{batch}: the ledger does not know it, or not all of it: chartferry verify --adopt" in out
+    assert f"{batch}: the ledger lacks this batch or a part of it; run chartferry verify --adopt" in out
     assert "ledger and target agree" not in out
 
 
