@@ -51,7 +51,7 @@ class Followed(NamedTuple):
                 counted(len(self.several), "record is", "records are"),
                 word_for(len(self.several), "it", "them"),
             )
-            yield f"{several} at the target several times, and left as they are; chartferry verify names {them}"
+            yield f"{several} at the target several times, and nothing was changed; chartferry verify names {them}"
 
 
 def follow(session: Session, records: Sequence[Moved]) -> Followed:

@@ -157,7 +157,7 @@ def _times(run: Mapping[str, Any]) -> str:
     if run["finished_at"]:
         return f"{run['started_at']} to {run['finished_at']}"
     if run["state"] != "running":
-        return f"since {run['started_at']}, cut off"
+        return f"since {run['started_at']}, no end recorded"
     return f"since {run['started_at']}, not ended: it is running, or was stopped; the next import continues with it"
 
 

@@ -354,7 +354,7 @@ def test_two_imports_from_one_address_do_not_meet(tmp_path: Path) -> None:
     """CLI-IMPORT-13"""
     with alone(tmp_path, [MANIFEST, MANIFEST]):
         with (
-            pytest.raises(Unreadable, match="another import from this address is under way"),
+            pytest.raises(Unreadable, match="another import from this address is running"),
             alone(tmp_path, [MANIFEST]),
         ):
             pass

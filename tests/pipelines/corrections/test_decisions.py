@@ -153,7 +153,7 @@ def test_resend_refuses_while_something_equal_is_there_that_was_not_before(doubt
     late = target.create(ONE)[1].rpartition("/")[2]
     code, out, err = chartferry("doubts", "resend", f"{doubt}:2")
     assert (code, out) == (4, "")
-    assert f"{doubt}:2: not sent again: PaymentNotice/{late} has its content and was not there before" in err
+    assert f"{doubt}:2: not sent again: PaymentNotice/{late} has its content, and was not there before" in err
     asked("import")
     assert [body["amount"]["value"] for body in target.of("PaymentNotice")] == [1.0, 2.0]
 

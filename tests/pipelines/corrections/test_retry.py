@@ -93,7 +93,7 @@ def test_a_retry_uses_the_feeds_of_today(practice):
     assert practice.rejects() == {"1": ("closed", 1), "2": ("open", 2)}
     (practice.home / "feeds" / "till.toml").unlink()
     code, said, _ = practice.run("rejects", "retry")
-    assert (code, "there is no feed till any more" in said) == (4, True)
+    assert (code, "the feed till no longer exists" in said) == (4, True)
     assert practice.run("rejects", "export", "--out", practice.out)[0] == 4
     renamed = 'source = "till"\ndates = ["%d.%m.%Y"]\n' + feed + 'paid_on = "day"\n'
     (practice.home / "feeds" / "cash.toml").write_text(renamed)
@@ -173,7 +173,7 @@ def test_rejects_of_a_stopped_batch_are_not_sent_behind_its_back(practice):
     (practice.home / "inbox" / "payments.csv.control.json").write_text('{"rows": 5}')
     assert practice.take(HEADER + "k1,p1,none,2026-01-01,\n")[0] == 4
     code, said, _ = practice.run("rejects", "retry")
-    assert (code, "the batch was stopped" in said) == (4, True)
+    assert (code, "its batch was stopped" in said) == (4, True)
 
 
 def test_the_bundled_rules_and_records_of_today_decide_a_retry(fresh_service, home, chartferry, tmp_path, monkeypatch):

@@ -334,7 +334,7 @@ def test_a_change_in_doubt_is_accepted_as_no_resource(home, target, asked, chart
     other = target.create({**target.stored[own], "id": None, "description": "call back", "status": "requested"})
     for name in (own, other[1].rpartition("/")[2]):
         code, _, err = chartferry("doubts", "accept", f"{later['batch_id']}:2", "--resource", name)
-        assert (code, "no need: the next import" in err) == (4, True), err
+        assert (code, "nothing to decide: the next import" in err) == (4, True), err
     assert asked("import")["totals"]["updated"] == 1
     assert target.stored[own]["description"] == "call back"
 

@@ -187,7 +187,7 @@ def test_a_purge_reaches_the_store_and_other_machines(machines, target, tmp_path
     assert rows_at(machines, "two", batch)
     store = store_at(machines.place)
     assert machines.does("three", "purge", batch)[:2] == (0, f"{batch}: its source rows are removed\n")
-    assert f"{batch}: its source rows are gone already" in machines.does("two", "purge", batch)[1]
+    assert f"{batch}: nothing to remove: its source rows were removed before" in machines.does("two", "purge", batch)[1]
     assert not has_rows(store, batch)
     for name in ("one", "two", "four"):
         assert machines.asked(name, "import")["batches"] == []

@@ -132,7 +132,7 @@ def test_what_was_put_just_after_a_purge_goes_with_the_next(machines, target, tm
     store = store_at(machines.place)
     store.put(f"files/{batch}/0-{hashlib.sha256(b'late').hexdigest()}", late)
     assert has_rows(store, batch)
-    assert "its source rows are gone already" in machines.does("two", "purge", batch)[1]
+    assert "its source rows were removed before" in machines.does("two", "purge", batch)[1]
     assert not has_rows(store, batch)
     assert rows_at(machines, "one", batch) == []
 

@@ -75,7 +75,7 @@ def test_one_that_gives_a_sign_of_life_is_waited_for_by_the_user(request, held, 
     finally:
         ended.set()
         beating.join()
-    assert (code, "process 7 on elsewhere loads into this target" in said) == (4, True)
+    assert (code, "process 7 on elsewhere is loading into this target" in said) == (4, True)
     with closing(Ledger.open(held / "ledger.db")) as ledger:
         assert ledger.decisions() == []
     assert chartferry("import", "--clock-is-right")[0] == 0

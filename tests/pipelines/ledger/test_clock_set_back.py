@@ -141,7 +141,7 @@ def test_a_clock_that_was_days_ahead_is_told_of_once(home, night, chartferry, as
     set_clock(monkeypatch, timedelta(0))
     (home / "inbox" / "payments-2.csv").write_text(f"{PAYMENTS}\nk2,p1,2.00,2026-03-01,\n")
     assert chartferry("import")[0] == 6
-    assert "has no dry run" in chartferry("import", "--dry-run", "--clock-is-right")[2]
+    assert "--dry-run exclude each other" in chartferry("import", "--dry-run", "--clock-is-right")[2]
     found = asked("import", "--clock-is-right", "--why", "its battery was empty")
     assert found["totals"]["created"] == 1
     with closing(Ledger.open(home / "ledger.db")) as ledger:
@@ -193,7 +193,7 @@ def test_while_a_load_is_under_way_nobody_says_that_the_clock_is_right(home, nig
         [(target,)] = ledger.rows("SELECT target_id FROM target", ())
         with ledger.lease(target):
             code, _, said = chartferry("import", "--clock-is-right")
-        assert (code, "loads into this target" in said) == (4, True)
+        assert (code, "is loading into this target" in said) == (4, True)
         assert ledger.decisions() == []
 
 

@@ -40,7 +40,7 @@ def test_tasks_that_were_cancelled_in_the_chart_are_not_loaded_anew_after_a_move
     writes = target.writes
     _, out, err = chartferry("import", "--again", batch)
     assert target.writes == writes, out + err
-    assert "3 are there under another id" in err
+    assert "3 resources have another id at the target now" in err
     assert len(target.of("Task")) == 3
     assert asked("verify")["differences"] == []
 
@@ -52,8 +52,8 @@ def test_a_resource_that_is_shown_twice_is_one_and_what_is_there_twice_is_counte
     first["identifier"] *= 2
     target.stored["copy"] = {**second, "id": "copy"}
     _, out, err = chartferry("import", "--again", batch)
-    assert "2 are there under another id" in err, out + err
-    assert "1 is there several times" in err
+    assert "2 resources have another id at the target now" in err, out + err
+    assert "1 record is at the target several times" in err
     assert len(target.of("Task")) == 4
 
 
@@ -98,7 +98,7 @@ def test_again_follows_what_moved_to_ids_of_others(reuse, sweep, batch, home, ta
     move(target, reuse)
     writes = target.writes
     _, out, err = chartferry("import", "--again", batch)
-    assert "3 are there under another id" in err, out + err
+    assert "3 resources have another id at the target now" in err, out + err
     assert (target.writes, len(target.of("Task"))) == (writes, 3)
     with read_ledger(home) as ledger:
         known = ledger.execute("SELECT state, resource_id FROM record ORDER BY line").fetchall()

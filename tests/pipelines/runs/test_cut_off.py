@@ -128,7 +128,7 @@ def test_a_killed_run_says_so_once_a_later_one_went_on_with_it(home, asked, char
     out = chartferry("status", batches()[0]["batch_id"])[1]
     assert "run 1: cut off, since" in out
     assert said in out
-    assert "the next import goes on with it" not in out
+    assert "the next import continues with it" not in out
 
 
 @pytest.mark.long
