@@ -300,7 +300,7 @@ def _of_group(resource_type: str, group: Sequence[Doubt], equal: Sequence[Body])
             group
         )
     if len(made) != len(group) or any(len(some) != len(group) for some, _ in judged):
-        why = f"resources with this content at the target: {len(made)}, rows in doubt: {len(group)}: {candidates}"
+        why = f"{len(made)} at the target and {len(group)} in doubt have the same content: {candidates}"
         return [Finding(UNCLEAR, None, why)] * len(group)
     ordered = sorted(made.values(), key=lambda body: (str(body.get("created", "")), str(body["id"])))
     return [Finding(FOUND, str(body["id"])) for body in ordered]

@@ -174,7 +174,7 @@ def test_resend_goes_on_where_a_person_names_the_other(doubt, home, target, aske
     code, _, err = chartferry("doubts", "resend", f"{doubt}:2")
     assert code == 4
     found = f"PaymentNotice/{others[0]}, PaymentNotice/{others[1]}"
-    assert f"resources with this content at the target: 2, rows in doubt: 1: {found}" in err
+    assert f"2 at the target and 1 in doubt have the same content: {found}" in err
     named = [part for other in others for part in ("--apart-from", f"PaymentNotice/{other}")]
     assert asked("doubts", "resend", f"{doubt}:2", *named)["exit_code"] == 0
     assert asked("import")["totals"]["created"] == 2

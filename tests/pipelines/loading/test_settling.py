@@ -93,7 +93,7 @@ def test_two_that_were_not_there_before_are_told_with_their_ids(bare):
     """LEDGER-06: one of them is older than the attempt, by less than clocks may be off."""
     made = [made_meanwhile(bare, 1, timedelta(minutes=-1)), made_meanwhile(bare, 2, timedelta())]
     found = ", ".join(sorted(made))
-    assert why_left(bare) == f"resources with this content at the target: 2, rows in doubt: 1: {found}"
+    assert why_left(bare) == f"2 at the target and 1 in doubt have the same content: {found}"
 
 
 @pytest.mark.by_hand
