@@ -116,7 +116,7 @@ def read(form: str, path: Path) -> None:
     from fhir_service.interface.site import Site
     from pipelines.feeds.files.catalog import load_feed
     from pipelines.feeds.reading.query import run_query
-    from pipelines.home.batch import Received
+    from pipelines.home.batch import ReceivedFile
     from pipelines.session.questionnaires import Snapshot
     from pipelines.validation.stage import validate
 
@@ -126,7 +126,7 @@ def read(form: str, path: Path) -> None:
     if form == "sql":
         file = path.with_suffix(".rows")
         run_query(feed, file, None, now)
-    received = Received("b", "0" * 64, file, file.name, file.stat().st_size, now)
+    received = ReceivedFile("b", "0" * 64, file, file.name, file.stat().st_size, now)
     found = validate(received, feed, Snapshot(), Site(), path.parent / "run", processes=1)
     said = {"accepted": found.accepted, "cpu": time.process_time() - began, "peak_bytes": most_memory()}
     print(json.dumps(said))

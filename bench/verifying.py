@@ -25,7 +25,7 @@ from pipelines.client.client import FhirClient  # noqa: E402
 from pipelines.client.replies import resources_of  # noqa: E402
 from pipelines.client.tokens import Credentials  # noqa: E402
 from pipelines.client.whole import AT_ONCE, LARGE  # noqa: E402
-from pipelines.verifying.staging import Filling, workbench  # noqa: E402
+from pipelines.verifying.staging import StagingTable, workbench  # noqa: E402
 from pipelines.verifying.target import THERE, there_of  # noqa: E402
 
 A_BATCH = 1000
@@ -53,7 +53,7 @@ class Reading(NamedTuple):
 def read(client: FhirClient, folder: Path, at_once: int) -> Reading:
     """Read every task into a table."""
     began, found, own, served = time.perf_counter(), 0, time.process_time(), of_service()
-    with workbench(folder) as db, Filling(db, "there", THERE) as there:
+    with workbench(folder) as db, StagingTable(db, "there", THERE) as there:
         for page in client.pages("Task", wishes=LARGE, at_once=at_once):
             for body in resources_of(page, "Task"):
                 there.add(there_of("Task", body))

@@ -20,8 +20,8 @@ from fhir_service.interface.vocabulary import Resource
 from fhir_service.service import Service
 from fhir_service.web import beside
 from fhir_service.web.capability import offered
-from fhir_service.web.http import FACE, BelowPath, Paths, Right, UnknownPath, route
-from fhir_service.web.middleware import DOOR, Surroundings
+from fhir_service.web.http import FACE, BelowPath, Paths, RequiredRight, UnknownPath, route
+from fhir_service.web.middleware import DOOR, Middleware
 
 
 def create_app(service: Service, further: Sequence[BaseRoute] = ()) -> ASGIApp:
@@ -37,7 +37,7 @@ def create_app(service: Service, further: Sequence[BaseRoute] = ()) -> ASGIApp:
             *_face(service),
         ]
         open_paths += OPEN
-    app = Surroundings(Paths(routes, UnknownPath()), service, tuple(open_paths))
+    app = Middleware(Paths(routes, UnknownPath()), service, tuple(open_paths))
     served = [one.path for one in routes if isinstance(one, Route)]
     return BelowPath(app, unquote(urlsplit(service.site.base_url).path), served)
 
@@ -57,7 +57,7 @@ def _resource_routes(
     """The paths of one resource; a method that a path does not offer is 405."""
     path = f"{below}/{resource.name}"
     offered = {name: getattr(handlers, name)(service, resource) for name in resource.interactions}
-    searching, reading = Right(resource.name, "s"), Right(resource.name, "r")
+    searching, reading = RequiredRight(resource.name, "s"), RequiredRight(resource.name, "r")
     always: list[BaseRoute] = [
         route(path, searching, GET=offered.get("search"), POST=offered.get("create")),
         route(f"{path}/_search", searching, POST=offered.get("search")),

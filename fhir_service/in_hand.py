@@ -25,7 +25,7 @@ class InHand:
         self.largest, self.left = largest, LARGEST_BODIES * largest
 
 
-class Share:
+class BodyShare:
     """The weight that the body of one request holds."""
 
     def __init__(self, of: InHand) -> None:

@@ -8,7 +8,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from fhir_service.store.bodies import Bodies
+from fhir_service.store.bodies import BodyCache
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The variable that names this folder. prometheus_client reads it when it is imported."""
@@ -19,7 +19,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 class _OfBodies(Collector):
     """Collect hits, misses and bytes of the cache at the time of the request."""
 
-    def __init__(self, bodies: Bodies) -> None:
+    def __init__(self, bodies: BodyCache) -> None:
         self._bodies = bodies
 
     def collect(self) -> Iterator[Metric]:
@@ -34,7 +34,7 @@ class _OfBodies(Collector):
 class Metrics:
     """The counters of one service. Labels are methods, path templates and statuses, never ids or values."""
 
-    def __init__(self, bodies: Bodies) -> None:
+    def __init__(self, bodies: BodyCache) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_OfBodies(bodies))
         self._shared = os.environ.get(FOLDER)

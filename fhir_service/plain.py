@@ -33,7 +33,7 @@ def create(service: Service, resource: Resource) -> Handler:
     conditions = _no_condition if service.settings.interface_only else acts.if_none_exist
 
     async def handle(request: Request) -> Response:
-        made = await acts.created(service, resource, request, conditions)
+        made = await acts.create_resource(service, resource, request, conditions)
         headers = {"location": service.site.url(resource.name, made.id)}
         return null_body(200 if made.existed else 201, headers)
 
@@ -46,7 +46,7 @@ def _no_condition(_: Request) -> Sequence[str]:
 
 def update(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
-        await acts.updated(service, resource, request, acts.if_match)
+        await acts.update_resource(service, resource, request, acts.if_match)
         return null_body(200)
 
     return handle
@@ -64,7 +64,7 @@ def search(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
         at_hand = partial(finding.page_at_hand, service, resource)
         read = partial(finding.page_of, service, resource, token=unconfirmed(request.scope))
-        page = await finding.searched(service, resource, request, read, at_hand)
+        page = await finding.search_page(service, resource, request, read, at_hand)
         confirm(request.scope)
         return json_response(request, await showing.joined(service, page.found, searchset, page))
 
@@ -73,7 +73,7 @@ def search(service: Service, resource: Resource) -> Handler:
 
 def validate(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
-        problems = await acts.validated(service, resource, request)
+        problems = await acts.validate_resource(service, resource, request)
         return json_response(request, dump_json(outcome(problems)))
 
     return handle
@@ -90,7 +90,7 @@ def history(service: Service, resource: Resource, letter: str) -> Handler:
 
 def batch(service: Service) -> Handler:
     async def handle(request: Request) -> Response:
-        return json_response(request, await answering.answered(service, request, answering.PLAIN))
+        return json_response(request, await answering.answer_bundle(service, request, answering.PLAIN))
 
     return handle
 

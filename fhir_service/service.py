@@ -10,11 +10,11 @@ from fhir_service.audit.records import Audit
 from fhir_service.auth.clients import Auth
 from fhir_service.in_hand import InHand
 from fhir_service.interactions.documents import Documents
-from fhir_service.interactions.read import Reader
+from fhir_service.interactions.read import ResourceReader
 from fhir_service.interface.site import Site
 from fhir_service.metrics import Metrics
 from fhir_service.settings import TOKEN_PATH, Settings
-from fhir_service.store.bodies import Bodies
+from fhir_service.store.bodies import BodyCache
 from fhir_service.store.store import Store
 from fhir_service.writing.writer import Writer
 
@@ -33,7 +33,7 @@ class Service:
     site: Site
     store: Store
     writer: Writer
-    reader: Reader
+    reader: ResourceReader
     auth: Auth
     documents: Documents
     audit: Audit
@@ -55,11 +55,11 @@ class Service:
         store.say_label(settings.store_path)
         site = settings.site
         # Without a cache if other processes write to the store: they would change what is kept here.
-        bodies = Bodies(0 if store.dialect.shared else settings.cache)
+        bodies = BodyCache(0 if store.dialect.shared else settings.cache)
         metrics = Metrics(bodies)
         audit = Audit(settings.audit_path, store.signing_key)
         writer = Writer(store, site, clock, new_id, bodies, metrics.committed, metrics.collided, audit.witness)
-        reader = Reader(store, bodies)
+        reader = ResourceReader(store, bodies)
         auth = Auth(store, writer, clock, new_id, audience=site.base_url + TOKEN_PATH)
         documents, in_hand = Documents(store, site, clock), InHand(max(settings.max_batch, settings.max_body))
         return cls(settings, site, store, writer, reader, auth, documents, audit, metrics, in_hand, clock, new_id)

@@ -62,7 +62,7 @@ def _refused_file(settings: Settings) -> Path:
     return store.with_name(f"{store.name}.refused.ndjson")
 
 
-def _write_refused(file: Path, refused: Iterable[reference.Refused]) -> None:
+def _write_refused(file: Path, refused: Iterable[reference.RefusedRecord]) -> None:
     try:
         with file.open("w", encoding="utf-8") as out:
             out.writelines(json.dumps(one, ensure_ascii=False) + "\n" for one in refused)

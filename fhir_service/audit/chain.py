@@ -35,7 +35,7 @@ def hash_of(line: bytes) -> str:
     return sha256(line).hexdigest()
 
 
-def chained(records: Iterable[bytes], last: str) -> tuple[bytes, str]:
+def chained_lines(records: Iterable[bytes], last: str) -> tuple[bytes, str]:
     """Return the lines of JSON objects that follow a line with the hash `last`, and the hash of the last one."""
     lines = []
     for record in records:
@@ -46,14 +46,14 @@ def chained(records: Iterable[bytes], last: str) -> tuple[bytes, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class FileHead:
     """The size of a chained file and the hash of its last line, as its writer left them."""
 
     size: int
     hash: str
 
     @classmethod
-    def of(cls, file: Path) -> "Head | None":
+    def of(cls, file: Path) -> "FileHead | None":
         """Return the head of a file; None if it has none that can be read."""
         try:
             size, found = head_file(file).read_text("ascii").split()
@@ -84,7 +84,7 @@ class ChainedFile:
 
     def __init__(self, path: Path, write: Write = os.write) -> None:
         self._named, self._write = path, write
-        self._open: _Open | None = None
+        self._open: _LockedFile | None = None
         self._waiting: list[bytes] = []
         self._rest = b""
 
@@ -115,7 +115,7 @@ class ChainedFile:
         if self._open is None or self._open.moved():
             self._reopen()
         if self._waiting and self._open:
-            lines, last = chained(self._waiting, self._open.last)
+            lines, last = chained_lines(self._waiting, self._open.last)
             lines = lines if self._open.whole else b"\n" + lines
             written = self._write(self._open.file, lines)
             self._waiting.clear()
@@ -126,7 +126,7 @@ class ChainedFile:
 
     def _reopen(self) -> None:
         self.close()
-        self._open = _Open.free(self._named)
+        self._open = _LockedFile.free(self._named)
         if self._waiting[:1] != [MARK]:
             self._waiting.insert(0, MARK)
 
@@ -146,7 +146,7 @@ class ChainedFile:
             self._open = None
 
 
-class _Open:
+class _LockedFile:
     """A chained file that this process has locked: its size, and the hash of its last line.
 
     A device or a pipe has no head. Its chain begins anew each time it is opened.
@@ -164,7 +164,7 @@ class _Open:
             self._head = os.open(head_file(path), os.O_WRONLY | os.O_CREAT, 0o600)
 
     @classmethod
-    def free(cls, path: Path) -> "_Open":
+    def free(cls, path: Path) -> "_LockedFile":
         """Open the first file under this name that no other process writes. Raises OSError."""
         for found in chain([path], (path.with_name(f"{path.stem}.{number}{path.suffix}") for number in count(2))):
             file = os.open(found, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -193,7 +193,7 @@ class _Open:
     def note(self) -> None:
         """Write the head, if all lines are complete."""
         if self._regular and self._noted != self._size:
-            os.pwrite(self._head, Head(self._size, self.last).text(), 0)
+            os.pwrite(self._head, FileHead(self._size, self.last).text(), 0)
             self._noted = self._size
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ def _end(path: Path, size: int) -> tuple[str, bool]:
     A new file continues from its head. So does a file without the line that its head names: `audit verify` then finds
     the break.
     """
-    head = Head.of(path)
+    head = FileHead.of(path)
     line, whole = _last_line(path, size)
     if head and (size < head.size or hash_of(_last_line(path, head.size)[0]) != head.hash):
         return head.hash, whole
@@ -232,7 +232,7 @@ def _last_line(path: Path, size: int) -> tuple[bytes, bool]:
 
 
 @dataclass(slots=True)
-class Examined:
+class ExaminedFile:
     """A file that was read from its beginning to its end."""
 
     path: Path
@@ -248,7 +248,7 @@ class Examined:
     """Of the hashes that were noted, those that a line of it has, or that its first line carries on."""
 
 
-def examine(current: Sequence[Path], former: Sequence[Path], noted: Collection[str] = ()) -> list[Examined]:
+def examine(current: Sequence[Path], former: Sequence[Path], noted: Collection[str] = ()) -> list[ExaminedFile]:
     """Examine files that may be written meanwhile, and former ones that were moved away: each, and how they join.
 
     noted: hashes of lines that must be in one of them, or right before its first, since somebody noted them down.
@@ -264,10 +264,10 @@ def examine(current: Sequence[Path], former: Sequence[Path], noted: Collection[s
     return examined
 
 
-def _current(path: Path, noted: Collection[str]) -> Examined:
-    head = Head.of(path)
+def _current(path: Path, noted: Collection[str]) -> ExaminedFile:
+    head = FileHead.of(path)
     if not exists(path):
-        gone = Examined(path)
+        gone = ExaminedFile(path)
         gone.wrong.append("the file is gone; its head is there")
         return gone
     found = _examined(path, head, noted)
@@ -276,9 +276,9 @@ def _current(path: Path, noted: Collection[str]) -> Examined:
     return found
 
 
-def _examined(path: Path, head: Head | None, noted: Collection[str]) -> Examined:
+def _examined(path: Path, head: FileHead | None, noted: Collection[str]) -> ExaminedFile:
     """Examine one file; where its head is known, that the line which ends there is the head's."""
-    found, reached, at_head = Examined(path, hashes={NOTHING}), 0, NOTHING
+    found, reached, at_head = ExaminedFile(path, hashes={NOTHING}), 0, NOTHING
     walk = _Walk(found)
     with _opened(path) as file:
         for number, raw in enumerate(file, 1):
@@ -306,7 +306,7 @@ def _opened(path: Path) -> BinaryIO:
 class _Walk:
     """Goes through the lines of a file and notes where one does not follow the one before."""
 
-    def __init__(self, found: Examined) -> None:
+    def __init__(self, found: ExaminedFile) -> None:
         self._found, self._begun = found, False
 
     def step(self, number: int, raw: bytes) -> None:

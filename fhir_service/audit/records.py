@@ -59,10 +59,10 @@ def touch(request: Request, interaction: str, resource_type: str, resource_id: s
 def require_audit(request: Request) -> None:
     """Raise the 503 of a service whose audit cannot be written."""
     if not request.scope["audit"].ready():
-        raise unwritten()
+        raise audit_unwritable()
 
 
-def unwritten() -> FhirError:
+def audit_unwritable() -> FhirError:
     """Return the 503 of a service whose audit cannot be written."""
     return FhirError(UNAVAILABLE, "the audit cannot be written", headers={"retry-after": "5"})
 
@@ -134,7 +134,7 @@ class Audit:
         except OSError as error:
             with self._lock:
                 self._fail(error)
-            raise unwritten() from None
+            raise audit_unwritable() from None
 
     def close(self) -> None:
         with self._lock:

@@ -29,7 +29,7 @@ class Witnesses:
 
     def __init__(self, audit: Path) -> None:
         self._audit = audit
-        self._files: list[_Half] = []
+        self._files: list[_WitnessFile] = []
 
     def note(self, versions: Iterable[Witness]) -> None:
         """Write down versions that are about to be stored. After an OSError they must not be stored."""
@@ -50,7 +50,7 @@ class Witnesses:
         self._files = []
 
 
-class _Half:
+class _WitnessFile:
     """One of two files that are filled in turn. The next write overwrites a failed one."""
 
     def __init__(self, path: Path, file: int) -> None:
@@ -70,7 +70,7 @@ class _Half:
         os.close(self.file)
 
 
-def _free(audit: Path) -> list[_Half]:
+def _free(audit: Path) -> list[_WitnessFile]:
     """Make the files under the first name that no process uses or has left behind."""
     for path in _names(audit):
         with suppress(FileExistsError):
@@ -78,7 +78,7 @@ def _free(audit: Path) -> list[_Half]:
             if _taken(path, file):
                 other = _other(path)
                 second = os.open(other, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-                return [_Half(path, file), _Half(other, second)]
+                return [_WitnessFile(path, file), _WitnessFile(other, second)]
             os.close(file)
     raise AssertionError("numbers have no end")
 
@@ -101,7 +101,7 @@ def _taken(path: Path, file: int) -> bool:
         return False
 
 
-class Left:
+class LeftWitnesses:
     """The witnesses of a killed process. This process has them locked until it closes them."""
 
     def __init__(self, path: Path, file: int) -> None:
@@ -121,13 +121,13 @@ class Left:
         os.close(self._file)
 
 
-def left_beside(audit: Path) -> Iterator[Left]:
+def left_beside(audit: Path) -> Iterator[LeftWitnesses]:
     """Yield the witnesses that killed processes have left beside an audit."""
     found = matching(audit.parent, f"{glob.escape(audit.name)}.witnesses*")
     for path in sorted(path for path in found if path.suffix != ".other"):
         with suppress(FileNotFoundError):
             file = os.open(path, os.O_RDONLY)
-            left = Left(path, file)
+            left = LeftWitnesses(path, file)
             try:
                 if _taken(path, file):
                     yield left

@@ -23,14 +23,14 @@ class BadAssertion(ValueError):
     """An assertion that is not valid. The message says why, and shows none of its values."""
 
 
-class Named(NamedTuple):
+class NamedKey(NamedTuple):
     """The client and the key that an unverified assertion names."""
 
     client: str
     kid: str
 
 
-class Proved(NamedTuple):
+class VerifiedAssertion(NamedTuple):
     """A verified assertion. use: the hash of its `jti`, which may be used once until `ends`."""
 
     client: str
@@ -38,7 +38,7 @@ class Proved(NamedTuple):
     ends: datetime
 
 
-def named(assertion: str) -> Named:
+def named_key(assertion: str) -> NamedKey:
     """Return the client and the key that an assertion names. Raises BadAssertion."""
     header, claims = _unchecked(assertion)
     if header.get("alg") not in ALGORITHMS:
@@ -46,15 +46,15 @@ def named(assertion: str) -> Named:
     client, kid = claims.get("sub"), header.get("kid")
     if not isinstance(client, str) or not isinstance(kid, str) or not client or not kid:
         raise BadAssertion("`sub` is the client's id, and `kid` names its key")
-    return Named(client, kid)
+    return NamedKey(client, kid)
 
 
-def prove(assertion: str, keys: "KeySet", audience: str, now: datetime) -> Proved:
+def prove(assertion: str, keys: "KeySet", audience: str, now: datetime) -> VerifiedAssertion:
     """Verify signature and claims of an assertion. now: an aware time. Raises BadAssertion."""
     from joserfc import jwt
     from joserfc.errors import JoseError
 
-    kid = named(assertion).kid
+    kid = named_key(assertion).kid
     if not any(key.kid == kid for key in keys.keys):
         raise BadAssertion("`kid` is none of the client's keys")
     try:
@@ -64,7 +64,7 @@ def prove(assertion: str, keys: "KeySet", audience: str, now: datetime) -> Prove
     return _checked(claims, audience, now)
 
 
-def _checked(claims: dict[str, Any], audience: str, now: datetime) -> Proved:
+def _checked(claims: dict[str, Any], audience: str, now: datetime) -> VerifiedAssertion:
     client, use = claims.get("sub"), claims.get("jti")
     if claims.get("iss") != client or not isinstance(client, str):
         raise BadAssertion("`iss` and `sub` are the client's id, both")
@@ -81,7 +81,7 @@ def _checked(claims: dict[str, Any], audience: str, now: datetime) -> Proved:
     for name in ("nbf", "iat"):
         if name in claims and _moment(claims[name], name) > now + SLACK:
             raise BadAssertion(f"`{name}` lies ahead")
-    return Proved(client, hashlib.sha256(use.encode(errors="surrogatepass")).hexdigest(), ends)
+    return VerifiedAssertion(client, hashlib.sha256(use.encode(errors="surrogatepass")).hexdigest(), ends)
 
 
 def _moment(said: Any, name: str) -> datetime:

@@ -17,15 +17,15 @@ from urllib.parse import unquote_plus
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from fhir_service.auth.assertions import BadAssertion, Proved
+from fhir_service.auth.assertions import BadAssertion, VerifiedAssertion
 from fhir_service.auth.client_keys import BadKeys, FetchedKeys
-from fhir_service.auth.known_tokens import Known, KnownTokens
+from fhir_service.auth.known_tokens import KnownCaller, KnownTokens
 from fhir_service.auth.signing_clients import ASSERTION_FIELDS, SigningClients, keys_row, take_once
 from fhir_service.interface.datatypes import CONTROLS
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.scopes import CHART_TYPES, EVERYTHING, Caller, ScopeError, grants, unauthenticated, within
 from fhir_service.store.tables import CLIENT, CLIENT_KEYS, NOT_REVOKED, TOKEN
-from fhir_service.store.together import Together
+from fhir_service.store.together import SharedLookups
 
 if TYPE_CHECKING:
     from fhir_service.store.store import Store
@@ -93,7 +93,7 @@ class Auth:
         self._store, self._writer, self._clock, self._new_id = store, writer, clock, new_id
         self._signing = SigningClients(store, audience, FetchedKeys())
         self._cache = KnownTokens(cached_tokens)
-        self.together = Together(self.look_up)
+        self.together = SharedLookups(self.look_up)
 
     def caller(self, authorization: str | None) -> Caller:
         """The caller of a request with this Authorization header. Raises FhirError(AUTHENTICATION)."""
@@ -105,7 +105,7 @@ class Auth:
             found = self.look_up([digest]).get(digest)  # a session of the chart may have been prolonged since
         return self.known(found)
 
-    def known(self, found: "Known | None") -> Caller:
+    def known(self, found: "KnownCaller | None") -> Caller:
         """Return the caller of a token that was looked up. Raises FhirError(AUTHENTICATION) if it is not valid."""
         if found is None or self._clock() > found.expires_at:
             raise unauthenticated()
@@ -116,7 +116,7 @@ class Auth:
         found = self._cache.get(digest)
         return None if found is None or self._clock() > found.expires_at else found.caller
 
-    def look_up(self, digests: Collection[str]) -> dict[str, "Known"]:
+    def look_up(self, digests: Collection[str]) -> dict[str, "KnownCaller"]:
         """Return the callers of valid tokens, by the hashes of the tokens."""
         epoch = self._cache.epoch
         dialect = self._store.dialect
@@ -124,11 +124,11 @@ class Auth:
             lambda connection: dialect.among(connection, TOKEN, "hash", digests, _KNOWN, NOT_REVOKED), creates=False
         )
         rows = {row[0]: row for row in looked_up}
-        found: dict[str, Known] = {}
+        found: dict[str, KnownCaller] = {}
         for digest in digests:
             if (row := rows.get(digest)) is not None and compare_digest(row[0], digest):
                 _, client, scope, expires_at = row
-                found[digest] = Known(Caller(client, scope), expires_at.astimezone(UTC))
+                found[digest] = KnownCaller(Caller(client, scope), expires_at.astimezone(UTC))
                 self._cache.put(digest, found[digest], epoch)
             else:
                 self._cache.drop(digest)
@@ -262,7 +262,7 @@ def _asked_scope(asked: str | None, held: str) -> str:
     return asked
 
 
-def _store_token(connection: Connection, row: dict[str, Any], now: datetime, proved: Proved | None) -> None:
+def _store_token(connection: Connection, row: dict[str, Any], now: datetime, proved: VerifiedAssertion | None) -> None:
     """Store a token, and drop those that have run out. Nothing is issued to a client revoked meanwhile.
 
     proved: the assertion that it is for, which is taken once.

@@ -9,7 +9,7 @@ from fhir_service.interface.scopes import Caller
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownCaller:
     """The caller of a token, and the time when the token expires."""
 
     caller: Caller
@@ -24,21 +24,21 @@ class KnownTokens:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known: OrderedDict[str, KnownCaller] = OrderedDict()
         self._lock = threading.Lock()
         self.epoch = 0
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def get(self, digest: str) -> Known | None:
+    def get(self, digest: str) -> KnownCaller | None:
         with self._lock:
             known = self._known.get(digest)
             if known:
                 self._known.move_to_end(digest)
             return known
 
-    def put(self, digest: str, known: Known, epoch: int) -> None:
+    def put(self, digest: str, known: KnownCaller, epoch: int) -> None:
         with self._lock:
             if epoch != self.epoch:
                 return

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, delete, select, text
 
-from fhir_service.auth.assertions import TYPE, BadAssertion, Proved, named, prove
+from fhir_service.auth.assertions import TYPE, BadAssertion, VerifiedAssertion, named_key, prove
 from fhir_service.auth.client_keys import FetchedKeys, checked_address, is_address, key_set
 from fhir_service.interface.datatypes import CONTROLS
 from fhir_service.store.tables import ASSERTION, CLIENT, CLIENT_KEYS
@@ -28,7 +28,7 @@ class SigningClients:
     def __init__(self, store: "Store", audience: str, fetched: FetchedKeys) -> None:
         self._store, self._audience, self._fetched = store, audience, fetched
 
-    def proved(self, form: Mapping[str, str], now: datetime) -> tuple[Proved, str]:
+    def proved(self, form: Mapping[str, str], now: datetime) -> tuple[VerifiedAssertion, str]:
         """Return the assertion of a form, checked by its client's keys, and the client's scope.
 
         Raises BadAssertion and BadKeys.
@@ -36,7 +36,7 @@ class SigningClients:
         if form.get("client_assertion_type") != TYPE:
             raise BadAssertion(f"client_assertion_type is {TYPE}")
         assertion = form.get("client_assertion", "")
-        said = named(assertion)
+        said = named_key(assertion)
         if form.get("client_id", said.client) != said.client:
             raise BadAssertion("`client_id` is another one than `sub`")
         query = (
@@ -60,7 +60,7 @@ def keys_row(keys: str) -> dict[str, str | None]:
     return {"jwks": keys, "address": None}
 
 
-def take_once(connection: Connection, proved: Proved, now: datetime) -> bool:
+def take_once(connection: Connection, proved: VerifiedAssertion, now: datetime) -> bool:
     """Note that an assertion was used. Return False if it was used before.
 
     Of two processes that take the same one at once, the database lets one insert it.

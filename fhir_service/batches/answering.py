@@ -36,7 +36,7 @@ class Rendering(NamedTuple):
     answer: Answerer
 
 
-async def answered(service: Service, request: Request, rendering: Rendering) -> bytes:
+async def answer_bundle(service: Service, request: Request, rendering: Rendering) -> bytes:
     """Carry out the batch or transaction in a request's body. Return the answer."""
     caller = caller_of(request)
     require_audit(request)
@@ -66,7 +66,7 @@ async def _carried_out_whole(service: Service, requests: list[batch.Request]) ->
     order = transaction.in_order(requests)
     done = await write(service, [cast("Entry", requests[index]) for index in order], whole=True)
     if done and isinstance(done[-1], FhirError):
-        raise transaction.placed(done[-1], order[len(done) - 1])
+        raise transaction.refusal_of_entry(done[-1], order[len(done) - 1])
     results = dict(zip(order, done, strict=True))
     return [results[index] for index in range(len(requests))]
 
@@ -88,7 +88,7 @@ async def _carry_out(
                 room, began = service.settings.max_batch - size, time.monotonic()
                 found = await run_in_threadpool(fetched_together, fetched, service, some_of_it, room, began + left)
                 left -= time.monotonic() - began
-                size += sum(len(one.body) for one in found if isinstance(one, batch.Fetched))
+                size += sum(len(one.body) for one in found if isinstance(one, batch.FetchResult))
                 results += found
             continue
         for part in parts(row, PART):

@@ -40,7 +40,11 @@ class _Texts:
 
     def __iter__(self) -> Iterator[Shown | FhirError]:
         for index, text in enumerate(self._texts):
-            yield batch.checked(parse_body(bytes(text)), index) if len(text) <= self._most else _too_large(self._most)
+            yield (
+                batch.checked_entry(parse_body(bytes(text)), index)
+                if len(text) <= self._most
+                else _too_large(self._most)
+            )
 
 
 def _too_large(most: int) -> FhirError:
@@ -57,7 +61,7 @@ def understood(service: Service, raw: bytes, caller: Caller) -> batch.Bundle:
     if batch.has_too_many_parts(raw):
         raise batch.too_many()
     kind, count, entries = _entries(raw, service.settings.max_body)
-    links = transaction.linked(entries, service.new_id) if kind == "transaction" else None
+    links = transaction.entry_links(entries, service.new_id) if kind == "transaction" else None
     size = len(raw) // max(count, 1)
     requests: list[batch.Request] = []
     for index, entry in enumerate(entries):

@@ -15,13 +15,13 @@ def touches(requests: list[batch.Request], results: list[Any]) -> list[Touch]:
     for one, result in zip(requests, results, strict=True):
         status = result.outcome.status if isinstance(result, FhirError) else batch.status(result)
         if isinstance(one, create.Create):
-            made = result.id if isinstance(result, create.Created) else None
+            made = result.id if isinstance(result, create.CreateResult) else None
             found.append(Touch("create", one.resource.name, made, one.patients, status))
         elif isinstance(one, update.Update):
             patients = result if isinstance(result, tuple) else ()
             found.append(Touch("update", one.resource.name, one.id, patients, status))
         elif isinstance(one, batch.Fetch):
-            patients = result.patients if isinstance(result, batch.Fetched) else ()
+            patients = result.patients if isinstance(result, batch.FetchResult) else ()
             kind = "read" if one.id is not None else "search"
             found.append(Touch(kind, one.resource.name, one.id, patients, status))
         else:

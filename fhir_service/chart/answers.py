@@ -31,7 +31,7 @@ def _equal(condition: dict[str, Any], answer: dict[str, Any]) -> bool:
     return "answerString" in condition and answer.get("valueString") == condition["answerString"]
 
 
-def enabled(item: dict[str, Any], answers: Answers) -> bool:
+def is_displayed(item: dict[str, Any], answers: Answers) -> bool:
     """True if an item is displayed: if it has no conditions, or if `all` or `any` of them hold."""
     conditions = item.get("enableWhen", ())
     if not conditions:
@@ -41,34 +41,34 @@ def enabled(item: dict[str, Any], answers: Answers) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DisplayedItem:
     """An item as the chart displays it: `kind` is `group`, `display` or `question`; answers are text."""
 
     kind: str
     text: str
     answers: tuple[str, ...] = ()
-    items: tuple["Shown", ...] = ()
+    items: tuple["DisplayedItem", ...] = ()
 
 
 @dataclass(slots=True)
-class Display:
+class DisplayedResponse:
     """A questionnaire filled in. `hidden` counts answers to questions that are not displayed."""
 
-    items: tuple[Shown, ...] = ()
+    items: tuple[DisplayedItem, ...] = ()
     hidden: int = 0
     _counted: dict[str, Sequence[dict[str, Any]]] = field(default_factory=dict)
 
 
-def displayed(questionnaire: dict[str, Any], response: dict[str, Any]) -> Display:
+def displayed_response(questionnaire: dict[str, Any], response: dict[str, Any]) -> DisplayedResponse:
     """Return the displayed items of a response. An answer to an earlier question that is not displayed meets no
     condition.
     """
-    found = Display(_counted=recorded(response.get("item", ())))
+    found = DisplayedResponse(_counted=recorded_answers(response.get("item", ())))
     found.items = tuple(_shown(questionnaire.get("item", ()), found))
     return found
 
 
-def recorded(items: Iterable[dict[str, Any]]) -> dict[str, Sequence[dict[str, Any]]]:
+def recorded_answers(items: Iterable[dict[str, Any]]) -> dict[str, Sequence[dict[str, Any]]]:
     """Return the answers of a response's items, with those nested under groups and answers."""
     found: dict[str, Sequence[dict[str, Any]]] = {}
     for item in items:
@@ -76,23 +76,23 @@ def recorded(items: Iterable[dict[str, Any]]) -> dict[str, Sequence[dict[str, An
         if given:
             found[item["linkId"]] = given
         for nested in (item, *given):
-            found.update(recorded(nested.get("item", ())))
+            found.update(recorded_answers(nested.get("item", ())))
     return found
 
 
-def _shown(items: Iterable[dict[str, Any]], display: Display) -> Iterator[Shown]:
+def _shown(items: Iterable[dict[str, Any]], display: DisplayedResponse) -> Iterator[DisplayedItem]:
     for item in items:
-        if not enabled(item, display._counted):
+        if not is_displayed(item, display._counted):
             _leave_out(item, display)
             continue
         answers = tuple(_text(answer, item) for answer in display._counted.get(item["linkId"], ()))
         nested = tuple(_shown(item.get("item", ()), display))
         kind = item["type"] if item["type"] in ("group", "display") else "question"
         if nested or kind != "group":
-            yield Shown(kind, item.get("text") or item["linkId"], answers, nested)
+            yield DisplayedItem(kind, item.get("text") or item["linkId"], answers, nested)
 
 
-def _leave_out(item: dict[str, Any], display: Display) -> None:
+def _leave_out(item: dict[str, Any], display: DisplayedResponse) -> None:
     display.hidden += len(display._counted.pop(item["linkId"], ()))
     for nested in item.get("item", ()):
         _leave_out(nested, display)

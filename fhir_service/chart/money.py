@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from fhir_service.chart.paging import Page
+from fhir_service.chart.paging import ListPage
 from fhir_service.store.tables import ACCOUNT, ALLOCATION, BODIES, CHARGE
 
 PAYMENT = BODIES["PaymentNotice"]
@@ -29,7 +29,7 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Charged:
+class PaidCharge:
     """A charge, and the `(payment, time, cents)` that paid for it."""
 
     claim: str
@@ -44,29 +44,29 @@ class Charged:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class PatientAccount:
     """The totals of charges and payments, with a page of receipts and a page of charges."""
 
     charged: int
     paid: int
     receipts: list[Receipt]
-    receipts_page: Page
-    charges: list[Charged]
-    charges_page: Page
+    receipts_page: ListPage
+    charges: list[PaidCharge]
+    charges_page: ListPage
 
     @property
     def balance(self) -> int:
         return self.charged - self.paid
 
 
-def account(connection: Connection, patient: str, receipts: Page, charges: Page) -> Account:
+def account(connection: Connection, patient: str, receipts: ListPage, charges: ListPage) -> PatientAccount:
     """Return the account of a patient: newest receipts first, charges in the order in which they are paid."""
     charged = connection.execute(select(ACCOUNT.c.charged).where(ACCOUNT.c.patient == patient)).scalar() or 0
     received = select(func.count(), func.coalesce(func.sum(PAYMENT.c.cents), 0)).where(PAYMENT.c.request == patient)
     counted, paid = connection.execute(received).one()
     owed = connection.execute(select(func.count()).where(CHARGE.c.patient == patient)).scalar_one()
     receipts, charges = receipts.of(counted), charges.of(owed)
-    return Account(
+    return PatientAccount(
         charged,
         int(paid),
         _receipts(connection, patient, charged, receipts),
@@ -76,7 +76,7 @@ def account(connection: Connection, patient: str, receipts: Page, charges: Page)
     )
 
 
-def _receipts(connection: Connection, patient: str, charged: int, page: Page) -> list[Receipt]:
+def _receipts(connection: Connection, patient: str, charged: int, page: ListPage) -> list[Receipt]:
     """Return a page of receipts. The balance after a receipt counts all charges, even those loaded later."""
     so_far = func.sum(PAYMENT.c.cents).over(order_by=PAYMENT.c.seq)
     payments = select(
@@ -98,7 +98,7 @@ def _receipts(connection: Connection, patient: str, charged: int, page: Page) ->
 _ORDER = (CHARGE.c.created, CHARGE.c.claim)
 
 
-def _charges(connection: Connection, patient: str, page: Page) -> list[Charged]:
+def _charges(connection: Connection, patient: str, page: ListPage) -> list[PaidCharge]:
     query = select(CHARGE).where(CHARGE.c.patient == patient).order_by(*_ORDER)
     rows = connection.execute(query.limit(page.size).offset(page.offset)).all()
     paying: dict[str, list[tuple[str, Any, int]]] = defaultdict(list)
@@ -107,7 +107,7 @@ def _charges(connection: Connection, patient: str, page: Page) -> list[Charged]:
     for part in connection.execute(parts.where(ALLOCATION.c.claim.in_([row.claim for row in rows]))):
         paying[part.claim].append((part.id, part.updated_at, part.cents))
     return [
-        Charged(
+        PaidCharge(
             row.claim, row.created, row.cents, sum(cents for *_, cents in paying[row.claim]), tuple(paying[row.claim])
         )
         for row in rows

@@ -7,7 +7,7 @@ from fhir_service.interface.outcomes import INVALID, FhirError
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """Page `number` (from 1) of a list of `total`, `size` at a time; `name` is the parameter that asks for it."""
 
     name: str
@@ -16,14 +16,14 @@ class Page:
     total: int = 0
 
     @classmethod
-    def asked(cls, name: str, size: int, query: Mapping[str, str]) -> "Page":
+    def asked(cls, name: str, size: int, query: Mapping[str, str]) -> "ListPage":
         """Return the page that a query asks for. Raises the 400 of a text that is not a number."""
         text = query.get(name, "1")
         if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text)):
             raise FhirError(INVALID)
         return cls(name, int(text), size)
 
-    def of(self, total: int) -> "Page":
+    def of(self, total: int) -> "ListPage":
         """Return this page of a list of that length, or the last page if there are fewer."""
         last = max(-(-total // self.size), 1)
         return replace(self, total=total, number=min(self.number, last))

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, or_, select
 
-from fhir_service.chart.paging import Page
+from fhir_service.chart.paging import ListPage
 from fhir_service.interface.datatypes import id_of
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.outcomes import unknown_resource
@@ -18,7 +18,7 @@ from fhir_service.store.tables import RECORD
 AUTOMATION_NAME = "Automation user"
 
 
-def stored(site: Site, body: str) -> dict[str, Any]:
+def stored_body(site: Site, body: str) -> dict[str, Any]:
     """Return a stored body with the site's values in place of the markers."""
     found: dict[str, Any] = parse_json(site.fill(body.encode()))
     return found
@@ -57,7 +57,7 @@ def patient(connection: Connection, patient_id: str, known: bool) -> Patient:
     return _patient(patient_id, row.display, row.body, known)
 
 
-def patients(connection: Connection, page: Page, sought: str, known: bool) -> tuple[list[Patient], Page]:
+def patients(connection: Connection, page: ListPage, sought: str, known: bool) -> tuple[list[Patient], ListPage]:
     """Return a page of the patients whose id begins with, or whose name holds, what is sought; by name, then id.
 
     Where not `known`, names are neither looked at nor sorted by.

@@ -18,8 +18,8 @@ from fhir_service.audit.records import touch
 from fhir_service.audit.strangers import Stranger
 from fhir_service.chart import money, records, tasks, timeline
 from fhir_service.chart.pages import Pages
-from fhir_service.chart.paging import Page
-from fhir_service.chart.session import TYPES, Refused, Sessions, Viewer, goal, posted
+from fhir_service.chart.paging import ListPage
+from fhir_service.chart.session import TYPES, Sessions, SignInRefused, Viewer, goal, posted_fields
 from fhir_service.interface.datatypes import CONTROLS
 from fhir_service.interface.outcomes import AUTHENTICATION, NOT_FOUND, NOT_SUPPORTED, FhirError
 from fhir_service.service import Service
@@ -51,10 +51,10 @@ def routes(service: Service) -> list[BaseRoute]:
         f"{CHART}/responses/{{id}}": {"GET": chart.shown(chart.response)},
         f"{CHART}/{{rest:path}}": {"GET": chart.shown(chart.nothing)},
     }
-    return [Route(path, _Address(chart, path, handlers)) for path, handlers in addresses.items()]
+    return [Route(path, _Endpoint(chart, path, handlers)) for path, handlers in addresses.items()]
 
 
-class _Address:
+class _Endpoint:
     """An ASGI endpoint that chooses the handler by method, and answers every error with a page."""
 
     def __init__(self, chart: "Chart", path: str, handlers: dict[str, Handler]) -> None:
@@ -147,12 +147,12 @@ class Chart:
 
     async def sign_in(self, request: Request) -> Response:
         self._sessions.require_same_origin(request)
-        form = await posted(request)
+        form = await posted_fields(request)
         touch(request, "sign-in", "Chart")
         wanted = goal(form.get("to"))
         try:
             token = await run_in_threadpool(self._sessions.sign_in, form)
-        except Refused as refused:
+        except SignInRefused as refused:
             return self._entrance(wanted, str(refused), 403)
         request.scope["caller"] = await run_in_threadpool(self._service.auth.caller, f"Bearer {token}")
         response = self._see(wanted)
@@ -174,22 +174,22 @@ class Chart:
 
     def patients(self, request: Request, viewer: Viewer) -> Response:
         """Answer with the list of patients."""
-        return self._patients(request, viewer, "", Page.asked("page", PATIENTS, request.query_params))
+        return self._patients(request, viewer, "", ListPage.asked("page", PATIENTS, request.query_params))
 
     async def find(self, request: Request) -> Response:
         """Answer with the patients of a name or id. The search is a posted form: no name gets into an address."""
         self._sessions.require_same_origin(request)
-        sought = (await posted(request)).get("sought", "").strip()
+        sought = (await posted_fields(request)).get("sought", "").strip()
 
         def show(request: Request, viewer: Viewer) -> Response:
             with self._store.read(asked=True) as connection:
                 if records.exists(connection, sought):
                     return self._see(f"/patients/{quote(sought)}")
-            return self._patients(request, viewer, sought, Page("page", 1, PATIENTS))
+            return self._patients(request, viewer, sought, ListPage("page", 1, PATIENTS))
 
         return await self.shown(show)(request)
 
-    def _patients(self, request: Request, viewer: Viewer, sought: str, page: Page) -> Response:
+    def _patients(self, request: Request, viewer: Viewer, sought: str, page: ListPage) -> Response:
         touched = touch(request, "search", "Patient")
         with self._store.read(asked=True) as connection:
             found, page = records.patients(connection, page, sought, viewer.finds_people)
@@ -201,7 +201,7 @@ class Chart:
         patient_id, query, site = request.path_params["id"], request.query_params, self._site
         touched = touch(request, "read", "Patient", Stranger(patient_id))
         seen = {kind: viewer.may(kind, "s") for kind in (*TYPES, "Claim")}
-        pages = {name: Page.asked(name, size, query) for name, size in SECTIONS.items()}
+        pages = {name: ListPage.asked(name, size, query) for name, size in SECTIONS.items()}
         notes: list[timeline.Note] = []
         due: list[tasks.Task] = []
         account = None
@@ -234,7 +234,7 @@ class Chart:
         """Answer with the open tasks of all patients."""
         touched = touch(request, "search", "Task")
         viewer.caller.require("Task", "s")
-        page = Page.asked("page", OPEN_TASKS, request.query_params)
+        page = ListPage.asked("page", OPEN_TASKS, request.query_params)
         with self._store.read(asked=True) as connection:
             found, page = tasks.open_ones(connection, self._site, page, self._service.clock())
             names = records.names(connection, viewer.nameable(_named(found)))

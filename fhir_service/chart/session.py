@@ -53,7 +53,7 @@ class Viewer:
         return [one for one in references if self.may(one.partition("/")[0], "r")]
 
 
-class Refused(Exception):
+class SignInRefused(Exception):
     """A failed sign-in. The message is for the person who tried."""
 
 
@@ -90,9 +90,9 @@ class Sessions:
         asked = {"grant_type": "client_credentials", "client_id": client_id, "client_secret": secret}
         status, answer = self._service.auth.token(asked | ({"scope": scope} if scope else {"scope": "-"}))
         if answer.get("error") == "invalid_scope":
-            raise Refused("This client may not read anything that the chart shows.")
+            raise SignInRefused("This client may not read anything that the chart shows.")
         if status != 200:
-            raise Refused("The client is unknown or its secret is wrong.")
+            raise SignInRefused("The client is unknown or its secret is wrong.")
         token: str = answer["access_token"]
         now = self._service.clock()
         whole = {
@@ -170,7 +170,7 @@ def goal(text: str | None) -> str:
     return text if text and _GOAL.match(text) else ""
 
 
-async def posted(request: Request) -> dict[str, str]:
+async def posted_fields(request: Request) -> dict[str, str]:
     """Return the fields of a posted form. Raises the 400 of a bad one."""
     try:
         async with asyncio.timeout(FORM_SECONDS):

@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, case, func, select
 
-from fhir_service.chart.paging import Page
-from fhir_service.chart.records import stored
+from fhir_service.chart.paging import ListPage
+from fhir_service.chart.records import stored_body
 from fhir_service.interface.datatypes import id_of
 from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.site import Site
@@ -57,16 +57,18 @@ def one(connection: Connection, site: Site, task_id: str, now: datetime) -> Task
     body = connection.execute(select(TASK.c.body).where(TASK.c.id == task_id)).scalar()
     if body is None:
         raise unknown_resource("Task", task_id)
-    return _task(stored(site, body), site, now)
+    return _task(stored_body(site, body), site, now)
 
 
-def of_patient(connection: Connection, site: Site, patient: str, page: Page, now: datetime) -> tuple[list[Task], Page]:
+def of_patient(
+    connection: Connection, site: Site, patient: str, page: ListPage, now: datetime
+) -> tuple[list[Task], ListPage]:
     """Return the tasks of a patient: open ones first, the next due first."""
     is_open = case((TASK.c.status == "requested", 0), else_=1)
     return _some(connection, site, TASK.c.patient == patient, [is_open, *_BY_DUE], page, now)
 
 
-def open_ones(connection: Connection, site: Site, page: Page, now: datetime) -> tuple[list[Task], Page]:
+def open_ones(connection: Connection, site: Site, page: ListPage, now: datetime) -> tuple[list[Task], ListPage]:
     """Return all open tasks, also those without a patient: the next due first."""
     return _some(connection, site, TASK.c.status == "requested", list(_BY_DUE), page, now)
 
@@ -79,12 +81,12 @@ def _some(
     site: Site,
     which: ColumnElement[bool],
     order: list[ColumnElement[Any]],
-    page: Page,
+    page: ListPage,
     now: datetime,
-) -> tuple[list[Task], Page]:
+) -> tuple[list[Task], ListPage]:
     page = page.of(connection.execute(select(func.count()).select_from(TASK).where(which)).scalar_one())
     query = select(TASK.c.body).where(which).order_by(*order).limit(page.size).offset(page.offset)
-    return [_task(stored(site, body), site, now) for body in connection.execute(query).scalars()], page
+    return [_task(stored_body(site, body), site, now) for body in connection.execute(query).scalars()], page
 
 
 def _task(body: dict[str, Any], site: Site, now: datetime) -> Task:

@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from fhir_service.chart.answers import Display, displayed
-from fhir_service.chart.paging import Page
-from fhir_service.chart.records import stored
+from fhir_service.chart.answers import DisplayedResponse, displayed_response
+from fhir_service.chart.paging import ListPage
+from fhir_service.chart.records import stored_body
 from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.site import Site
 from fhir_service.interface.times import period_of
@@ -32,7 +32,7 @@ class Response:
     author: str
     in_error: bool
     questionnaire: str
-    display: Display
+    display: DisplayedResponse
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class Note:
         return (response.author for response in self.responses)
 
 
-def of_patient(connection: Connection, site: Site, patient: str, page: Page) -> tuple[list[Note], Page]:
+def of_patient(connection: Connection, site: Site, patient: str, page: ListPage) -> tuple[list[Note], ListPage]:
     """Return a page of a patient's timeline."""
     query = select(NOTE.c.id, NOTE.c.service_at).where(NOTE.c.patient == patient)
     rows = connection.execute(query).all()
@@ -74,7 +74,7 @@ def holding(connection: Connection, site: Site, response_id: str, alone: bool) -
     if all(response.id != response_id for response in note.responses):
         note.further = max(note.further - 1, 0)
         questionnaires = _questionnaires(connection, site, {row.questionnaire})
-        note.responses.append(_response(stored(site, row.body), questionnaires[row.questionnaire]))
+        note.responses.append(_response(stored_body(site, row.body), questionnaires[row.questionnaire]))
     note.responses.sort(key=lambda response: response.id != response_id)
     return note
 
@@ -102,14 +102,14 @@ def _responses(connection: Connection, site: Site, notes: Collection[str]) -> di
     questionnaires = _questionnaires(connection, site, {row.questionnaire for row in rows})
     found: dict[str, list[Response]] = defaultdict(list)
     for row in rows:
-        found[row.note].append(_response(stored(site, row.body), questionnaires[row.questionnaire]))
+        found[row.note].append(_response(stored_body(site, row.body), questionnaires[row.questionnaire]))
     return {row.note: (found[row.note], row.total) for row in rows}
 
 
 def _questionnaires(connection: Connection, site: Site, ids: Collection[str]) -> dict[str, dict[str, Any]]:
     query = select(QUESTIONNAIRE.c.id, QUESTIONNAIRE.c.body).where(QUESTIONNAIRE.c.id.in_(ids))
     rows = connection.execute(query) if ids else ()
-    return {row.id: stored(site, row.body) for row in rows}
+    return {row.id: stored_body(site, row.body) for row in rows}
 
 
 def _response(body: dict[str, Any], questionnaire: dict[str, Any]) -> Response:
@@ -119,5 +119,5 @@ def _response(body: dict[str, Any], questionnaire: dict[str, Any]) -> Response:
         author=body["author"]["reference"],
         in_error=body["status"] == "entered-in-error",
         questionnaire=questionnaire["name"],
-        display=displayed(questionnaire, body),
+        display=displayed_response(questionnaire, body),
     )

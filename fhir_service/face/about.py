@@ -4,10 +4,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from fhir_service.batches.answering import answered
-from fhir_service.face.asked import OF_READS, OF_WRITES, alone, asked
+from fhir_service.batches.answering import answer_bundle
+from fhir_service.face.asked import OF_READS, OF_WRITES, form_alone, form_and_rest
 from fhir_service.face.batches import rendering
-from fhir_service.face.shown import shown
+from fhir_service.face.shown import face_answer
 from fhir_service.face.statement import face_statement
 from fhir_service.interface.json_text import dump_json
 from fhir_service.service import VERSION, Service
@@ -20,10 +20,10 @@ OPEN = (f"{FACE}/metadata", f"{FACE}/.well-known/smart-configuration")
 
 def batch(service: Service) -> Handler:
     async def handle(request: Request) -> Response:
-        form = alone(address_pairs(request), OF_WRITES, is_lenient(request))
+        form = form_alone(address_pairs(request), OF_WRITES, is_lenient(request))
         shows = "return=minimal" not in preferences(request)
-        body = await answered(service, request, rendering(caller_of(request), form, shows))
-        return shown(request, form, body)
+        body = await answer_bundle(service, request, rendering(caller_of(request), form, shows))
+        return face_answer(request, form, body)
 
     return handle
 
@@ -32,9 +32,9 @@ def about(service: Service) -> list[Route]:
     """Return the routes of batches and of the face's statement."""
 
     async def metadata(request: Request) -> Response:
-        form, _ = asked(address_pairs(request), OF_READS)
+        form, _ = form_and_rest(address_pairs(request), OF_READS)
         statement = face_statement(service.settings, service.store.id, VERSION)
-        return shown(request, form, dump_json(statement, form.pretty))
+        return face_answer(request, form, dump_json(statement, form.pretty))
 
     async def discovery(_: Request) -> Response:
         return Response(dump_json(smart_configuration(service.settings)), media_type=JSON)

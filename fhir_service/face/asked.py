@@ -21,7 +21,7 @@ OF_SEARCHES = OF_READS | {"_total", "_totalMethod", "_include"}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AnswerForm:
     """The form that a request asks its answer to have.
 
     media: the type of `_format`, None where `Accept` decides.
@@ -42,12 +42,12 @@ class Asked:
         return bool(self.elements) or self.summary != "false"
 
 
-def asked(pairs: Pairs, known: Collection[str]) -> tuple[Asked, Pairs]:
+def form_and_rest(pairs: Pairs, known: Collection[str]) -> tuple[AnswerForm, Pairs]:
     """Return the form that these parameters ask for, and the other parameters. Raises the 400 of bad ones.
 
     known: the names that have a meaning in this interaction.
     """
-    form, others = Asked(), []
+    form, others = AnswerForm(), []
     sent: list[tuple[str, str]] = []
     for name, value in pairs:
         if name not in known:
@@ -62,9 +62,9 @@ def asked(pairs: Pairs, known: Collection[str]) -> tuple[Asked, Pairs]:
     return replace(form, sent=tuple(sent)), others
 
 
-def alone(pairs: Pairs, known: Collection[str], lenient: bool) -> Asked:
+def form_alone(pairs: Pairs, known: Collection[str], lenient: bool) -> AnswerForm:
     """Return the form that these parameters ask for, if no others are allowed. Raises the 400 of bad ones."""
-    form, others = asked(pairs, known)
+    form, others = form_and_rest(pairs, known)
     if form.summary == "count":
         raise bad("_summary", "count is for searches and histories")
     for name, _ in others:
@@ -76,7 +76,7 @@ def alone(pairs: Pairs, known: Collection[str], lenient: bool) -> Asked:
 _MEDIA = {"json": FHIR_JSON, "text/json": FHIR_JSON, FHIR_JSON: FHIR_JSON, JSON: JSON}
 
 
-def _format(form: Asked, value: str) -> Asked:
+def _format(form: AnswerForm, value: str) -> AnswerForm:
     # An unescaped plus sign arrives as a blank.
     kind = value.partition(";")[0].strip().lower().replace(" ", "+")
     if kind not in _MEDIA:
@@ -84,30 +84,30 @@ def _format(form: Asked, value: str) -> Asked:
     return replace(form, media=_MEDIA[kind])
 
 
-def _pretty(form: Asked, value: str) -> Asked:
+def _pretty(form: AnswerForm, value: str) -> AnswerForm:
     return replace(form, pretty=_one_of("_pretty", value, ("false", "true")) == "true")
 
 
-def _summary(form: Asked, value: str) -> Asked:
+def _summary(form: AnswerForm, value: str) -> AnswerForm:
     return replace(form, summary=_one_of("_summary", value, ("true", "text", "data", "count", "false")))
 
 
-def _elements(form: Asked, value: str) -> Asked:
+def _elements(form: AnswerForm, value: str) -> AnswerForm:
     names = tuple(dict.fromkeys(pieces(value, ",")))
     if len(names) > MOST_ELEMENTS or not all(re.fullmatch(r"[A-Za-z]\w{0,63}", name, re.ASCII) for name in names):
         raise bad("_elements", f"at most {MOST_ELEMENTS} names of elements are expected, separated by commas")
     return replace(form, elements=names)
 
 
-def _total(form: Asked, value: str) -> Asked:
+def _total(form: AnswerForm, value: str) -> AnswerForm:
     return replace(form, total=_one_of("_total", value, ("none", "estimate", "accurate")) != "none")
 
 
-def _total_method(form: Asked, _: str) -> Asked:
+def _total_method(form: AnswerForm, _: str) -> AnswerForm:
     return form
 
 
-def _include(form: Asked, value: str) -> Asked:
+def _include(form: AnswerForm, value: str) -> AnswerForm:
     return replace(form, includes=(*form.includes, value))
 
 
@@ -117,7 +117,7 @@ def _one_of(name: str, value: str, values: Sequence[str]) -> str:
     return value
 
 
-_READERS: dict[str, Callable[[Asked, Any], Asked]] = {
+_READERS: dict[str, Callable[[AnswerForm, Any], AnswerForm]] = {
     "_format": _format,
     "_pretty": _pretty,
     "_summary": _summary,

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from fhir_service.face.asked import Asked
+from fhir_service.face.asked import AnswerForm
 
 ALWAYS = ("resourceType", "id", "meta", "implicitRules")
 SUBSETTED = {"system": "http://terminology.hl7.org/CodeSystem/v3-ObservationValue", "code": "SUBSETTED"}
 
 
 @dataclass(frozen=True, slots=True)
-class Elements:
+class TypeElements:
     """Facts of R4 about the elements of a type.
 
     summary: those that a summary has. mandatory: those without which a resource is not valid.
@@ -24,7 +24,7 @@ class Elements:
 
 
 @cache
-def elements_of(resource_type: str) -> Elements:
+def elements_of(resource_type: str) -> TypeElements:
     """Return the facts about a type. Their library is slow to import."""
     from fhir.resources.R4B import get_fhir_model_class
 
@@ -32,14 +32,14 @@ def elements_of(resource_type: str) -> Elements:
     facts: list[tuple[str, bool, Any]] = [
         (field.alias or name, field.is_required(), field.json_schema_extra or {}) for name, field in fields
     ]
-    return Elements(
+    return TypeElements(
         frozenset(name for name, _, fact in facts if fact.get("summary_element_property")),
         frozenset(name for name, required, fact in facts if required or fact.get("element_required")),
         {name: fact["one_of_many"] for name, _, fact in facts if "one_of_many" in fact},
     )
 
 
-def part(body: dict[str, Any], asked: Asked) -> dict[str, Any]:
+def part(body: dict[str, Any], asked: AnswerForm) -> dict[str, Any]:
     """Return the requested part of a resource, marked as a part."""
     facts = elements_of(body["resourceType"])
     kept = {name: value for name, value in body.items() if _is_kept(name, facts, asked)}
@@ -54,7 +54,7 @@ def is_part(body: Any) -> bool:
     return isinstance(tags, list) and any(isinstance(tag, dict) and tag.items() >= SUBSETTED.items() for tag in tags)
 
 
-def _is_kept(name: str, facts: Elements, asked: Asked) -> bool:
+def _is_kept(name: str, facts: TypeElements, asked: AnswerForm) -> bool:
     if name in ALWAYS:
         return True
     if asked.elements:

@@ -7,10 +7,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fhir_service.face.asked import OF_READS, OF_WRITES, alone, asked
+from fhir_service.face.asked import OF_READS, OF_WRITES, form_alone, form_and_rest
 from fhir_service.face.rendering import history_bundle
 from fhir_service.face.searching import of_history, page_of
-from fhir_service.face.shown import body_of, is_known, shown
+from fhir_service.face.shown import body_of, face_answer, is_known
 from fhir_service.interactions.validate import outcome
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.vocabulary import Resource
@@ -22,11 +22,11 @@ from fhir_service.web.http import Handler, address_pairs, caller_of, is_lenient
 def read(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
         found = await showing.read(service, resource, request)
-        form = alone(address_pairs(request), OF_READS, is_lenient(request))
+        form = form_alone(address_pairs(request), OF_READS, is_lenient(request))
         headers = showing.validators(found)
         if is_known(request, found):
             return Response(None, 304, headers)
-        return shown(request, form, await body_of(service, found, form), headers=headers)
+        return face_answer(request, form, await body_of(service, found, form), headers=headers)
 
     return handle
 
@@ -34,17 +34,17 @@ def read(service: Service, resource: Resource) -> Handler:
 def find(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
         look = partial(page_of, service, caller_of(request), resource)
-        page = await finding.searched(service, resource, request, look)
-        return shown(request, page.form, page.body)
+        page = await finding.search_page(service, resource, request, look)
+        return face_answer(request, page.form, page.body)
 
     return handle
 
 
 def check(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
-        problems = await acts.validated(service, resource, request, _resource_within)
-        form = alone(address_pairs(request), OF_WRITES, is_lenient(request))
-        return shown(request, form, dump_json(outcome(problems), form.pretty))
+        problems = await acts.validate_resource(service, resource, request, _resource_within)
+        form = form_alone(address_pairs(request), OF_WRITES, is_lenient(request))
+        return face_answer(request, form, dump_json(outcome(problems), form.pretty))
 
     return handle
 
@@ -62,8 +62,8 @@ def _resource_within(body: Any) -> Any:
 def history(service: Service, resource: Resource, letter: str) -> Handler:
     async def handle(request: Request) -> Response:
         found = await finding.versions(service, resource, request, letter, of_history)
-        form, _ = asked(address_pairs(request), OF_READS)
+        form, _ = form_and_rest(address_pairs(request), OF_READS)
         bundle = await run_in_threadpool(history_bundle, resource.name, found, form, service.site)
-        return shown(request, form, showing.rendered(service, dump_json(bundle, form.pretty)))
+        return face_answer(request, form, showing.rendered(service, dump_json(bundle, form.pretty)))
 
     return handle

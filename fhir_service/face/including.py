@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, func, select
 
-from fhir_service.face.asked import Asked
-from fhir_service.face.rendering import formed, resource_of
+from fhir_service.face.asked import AnswerForm
+from fhir_service.face.rendering import in_form, resource_of
 from fhir_service.interactions.conditions import bad
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.outcomes import TOO_LARGE, FhirError
@@ -19,7 +19,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.scopes import Caller
 from fhir_service.interface.vocabulary import Param, Resource
 from fhir_service.service import Service
-from fhir_service.store.bodies import Found
+from fhir_service.store.bodies import StoredVersion
 from fhir_service.store.page_bytes import MOST
 from fhir_service.store.tables import BODIES, RECORD
 
@@ -29,7 +29,7 @@ def includable(resource: Resource) -> dict[str, Param]:
     return {f"{resource.name}:{param.name}": param for param in resource.params if param.target and not param.through}
 
 
-def wanted(resource: Resource, texts: Sequence[str], lenient: bool) -> list[Param]:
+def wanted_includes(resource: Resource, texts: Sequence[str], lenient: bool) -> list[Param]:
     """Return the parameters whose targets are to be included. Raises the 400 of an unknown one."""
     known = includable(resource)
     found: dict[str, Param] = {}
@@ -45,8 +45,8 @@ def wanted(resource: Resource, texts: Sequence[str], lenient: bool) -> list[Para
     return list({param.name: param for param in found.values()}.values())
 
 
-def included(
-    service: Service, caller: Caller, params: Sequence[Param], page: Iterable[Found], asked: Asked
+def included_resources(
+    service: Service, caller: Caller, params: Sequence[Param], page: Iterable[StoredVersion], asked: AnswerForm
 ) -> Iterator[dict[str, Any]]:
     """Yield the resources to which those of a page refer, each once."""
     targets: dict[str, dict[str, None]] = defaultdict(dict)
@@ -58,7 +58,7 @@ def included(
         yield from _of_service(service, name, ids, asked) if name in RESOURCES else _loaded(service, name, ids, asked)
 
 
-def _of_service(service: Service, name: str, ids: Iterable[str], asked: Asked) -> Iterator[dict[str, Any]]:
+def _of_service(service: Service, name: str, ids: Iterable[str], asked: AnswerForm) -> Iterator[dict[str, Any]]:
     with service.reader.state() as state:
         _refuse_too_large(state.connection, BODIES[name].c.id, wanted := list(ids))
         found = state.fetch(RESOURCES[name], wanted)
@@ -66,13 +66,13 @@ def _of_service(service: Service, name: str, ids: Iterable[str], asked: Asked) -
         yield resource_of(one, asked)
 
 
-def _loaded(service: Service, name: str, ids: Iterable[str], asked: Asked) -> Iterator[dict[str, Any]]:
+def _loaded(service: Service, name: str, ids: Iterable[str], asked: AnswerForm) -> Iterator[dict[str, Any]]:
     references = [f"{name}/{each}" for each in ids]
     with service.store.read(asked=True) as connection:
         _refuse_too_large(connection, RECORD.c.reference, references)
         rows = service.store.dialect.among(connection, RECORD, "reference", references, ("body",))
     for (body,) in rows:
-        yield formed(parse_json(body), asked)
+        yield in_form(parse_json(body), asked)
 
 
 def _refuse_too_large(connection: Connection, key: Column[str], keys: Collection[str]) -> None:

@@ -9,14 +9,14 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from fhir_service.face.asked import Asked
+from fhir_service.face.asked import AnswerForm
 from fhir_service.face.elements import part
 from fhir_service.interactions.paging import Page
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.site import STORED, Site
 from fhir_service.interface.times import instant_text
 from fhir_service.requests.bundle import origin, paging_links
-from fhir_service.store.bodies import Found
+from fhir_service.store.bodies import StoredVersion
 from fhir_service.web.http import FACE
 
 Shown = dict[str, Any]
@@ -28,14 +28,14 @@ def at_face(site: Site) -> Site:
     return replace(site, base_url=site.base_url + FACE)
 
 
-def resource_of(found: Found, asked: Asked) -> Shown:
+def resource_of(found: StoredVersion, asked: AnswerForm) -> Shown:
     """Return a stored resource, with markers."""
     body: Shown = parse_json(found.body)
     about = {"versionId": str(found.version), "lastUpdated": instant_text(found.updated_at)}
-    return formed(body | {"meta": body.get("meta", {}) | about}, asked)
+    return in_form(body | {"meta": body.get("meta", {}) | about}, asked)
 
 
-def formed(body: Shown, asked: Asked) -> Shown:
+def in_form(body: Shown, asked: AnswerForm) -> Shown:
     """Return a resource in the form that is asked for."""
     shown = {name: body[name] for name in ("resourceType", "id", "meta") if name in body} | body
     if shown["resourceType"] == "Questionnaire":
@@ -48,7 +48,7 @@ def entry(shown: Shown, site: Site) -> Shown:
     return {"fullUrl": at_face(site).url(shown["resourceType"], shown["id"]), "resource": shown}
 
 
-def searchset(page: Page, included: Iterable[Shown], asked: Asked, site: Site) -> Shown:
+def searchset(page: Page, included: Iterable[Shown], asked: AnswerForm, site: Site) -> Shown:
     """Return the searchset Bundle of a page."""
     entries = [(resource_of(found, asked), "match") for found in page.found]
     entries += [(shown, "include") for shown in included]
@@ -61,13 +61,13 @@ def searchset(page: Page, included: Iterable[Shown], asked: Asked, site: Site) -
     )
 
 
-def history_bundle(resource_type: str, page: Page, asked: Asked, site: Site) -> Shown:
+def history_bundle(resource_type: str, page: Page, asked: AnswerForm, site: Site) -> Shown:
     """Return the history Bundle of a page. Each entry names the request that made the version."""
     entries = [entry(resource_of(found, asked), site) | origin(resource_type, found) for found in page.found]
     return _bundle("history", page.total, _links(page, asked, site), entries)
 
 
-def _links(page: Page, asked: Asked, site: Site) -> list[dict[str, str]]:
+def _links(page: Page, asked: AnswerForm, site: Site) -> list[dict[str, str]]:
     return paging_links(replace(page, path=at_face(site).base_url + page.path, sent=[*page.sent, *asked.sent]))
 
 

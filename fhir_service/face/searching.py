@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from fhir_service.face.asked import OF_READS, OF_SEARCHES, Asked, asked
-from fhir_service.face.including import included, wanted
+from fhir_service.face.asked import OF_READS, OF_SEARCHES, AnswerForm, form_and_rest
+from fhir_service.face.including import included_resources, wanted_includes
 from fhir_service.face.rendering import searchset
 from fhir_service.interactions.paging import Pairs
 from fhir_service.interface.json_text import dump_json
@@ -20,21 +20,21 @@ class FacePage(NamedTuple):
     """A rendered page, the form that was asked for, and the ids of the patients on it."""
 
     body: bytes
-    form: Asked
+    form: AnswerForm
     patients: tuple[str, ...]
 
 
 def page_of(service: Service, caller: Caller, resource: Resource, pairs: Pairs, lenient: bool) -> FacePage:
     """Return the page of a query. Raises the 400 of bad parameters."""
-    form, others = asked(pairs, OF_SEARCHES)
-    params = wanted(resource, form.includes, lenient)
+    form, others = form_and_rest(pairs, OF_SEARCHES)
+    params = wanted_includes(resource, form.includes, lenient)
     query = service, _of_face(resource), bare(others, form), lenient
     page = finding.page_at_hand(*query) or finding.page_of(*query)
-    bundle = searchset(page, included(service, caller, params, page.found, form), form, service.site)
+    bundle = searchset(page, included_resources(service, caller, params, page.found, form), form, service.site)
     return FacePage(showing.rendered(service, dump_json(bundle, form.pretty)), form, page.patients)
 
 
-def bare(pairs: Pairs, form: Asked) -> Pairs:
+def bare(pairs: Pairs, form: AnswerForm) -> Pairs:
     """Return the parameters of a page. The page is empty if only the number of matches is asked for."""
     if form.summary != "count":
         return pairs
@@ -43,7 +43,7 @@ def bare(pairs: Pairs, form: Asked) -> Pairs:
 
 def of_history(pairs: Pairs) -> Pairs:
     """Return the history's own parameters from those of its request."""
-    form, others = asked(pairs, OF_READS)
+    form, others = form_and_rest(pairs, OF_READS)
     return bare(others, form)
 
 

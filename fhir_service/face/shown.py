@@ -4,24 +4,24 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fhir_service.face.asked import Asked
+from fhir_service.face.asked import AnswerForm
 from fhir_service.face.rendering import resource_of
 from fhir_service.interactions.update import etag
 from fhir_service.interface.json_text import dump_json
 from fhir_service.requests import showing
 from fhir_service.service import Service
-from fhir_service.store.bodies import Found
+from fhir_service.store.bodies import StoredVersion
 from fhir_service.web.http import LARGE_BODY, media_type
 
 
-def shown(
-    request: Request, form: Asked, body: bytes, status: int = 200, headers: dict[str, str] | None = None
+def face_answer(
+    request: Request, form: AnswerForm, body: bytes, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
     """Return an answer in the form that is asked for."""
     return Response(body, status, headers, media_type=form.media or media_type(request))
 
 
-async def body_of(service: Service, found: Found, form: Asked) -> bytes:
+async def body_of(service: Service, found: StoredVersion, form: AnswerForm) -> bytes:
     """Return a resource as it goes out."""
 
     def made() -> bytes:
@@ -38,6 +38,6 @@ def tag_of(text: str) -> str:
     return version if version == "*" else f'W/"{version}"'
 
 
-def is_known(request: Request, found: Found) -> bool:
+def is_known(request: Request, found: StoredVersion) -> bool:
     """True if a request says that the client has this version of a resource already."""
     return etag(found.version) in map(tag_of, request.headers.get("if-none-match", "").split(","))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import orjson
 
-from fhir_service.face.asked import Asked
+from fhir_service.face.asked import AnswerForm
 from fhir_service.face.rendering import Shown, at_face, resource_of
 from fhir_service.interactions.update import etag
 from fhir_service.interface.json_text import dump_json
@@ -15,9 +15,9 @@ from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.scopes import Caller
 from fhir_service.requests import showing
-from fhir_service.requests.bundle import how
+from fhir_service.requests.bundle import version_and_time
 from fhir_service.service import Service
-from fhir_service.store.bodies import Found
+from fhir_service.store.bodies import StoredVersion
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ NEW = 201
 """The status of an entry that created a resource."""
 
 
-class Written(NamedTuple):
+class WrittenResource(NamedTuple):
     """A resource that an entry wrote, or that a conditional create found."""
 
     type: str
@@ -33,12 +33,12 @@ class Written(NamedTuple):
     status: int
 
 
-def stored(service: Service, written: Iterable[Written]) -> dict[tuple[str, str], Found]:
+def stored_versions(service: Service, written: Iterable[WrittenResource]) -> dict[tuple[str, str], StoredVersion]:
     """Return the current state of the written resources; or none if they cannot be read."""
     ids: dict[str, dict[str, None]] = defaultdict(dict)
     for one in written:
         ids[one.type][one.id] = None
-    found: dict[tuple[str, str], Found] = {}
+    found: dict[tuple[str, str], StoredVersion] = {}
     try:
         for name, of_type in ids.items():
             with service.reader.state(several=False) as state:
@@ -53,17 +53,19 @@ def stored(service: Service, written: Iterable[Written]) -> dict[tuple[str, str]
     return found
 
 
-def entry_of(service: Service, caller: Caller, written: Written, found: Found | None, room: int) -> tuple[Shown, int]:
+def entry_of(
+    service: Service, caller: Caller, written: WrittenResource, found: StoredVersion | None, room: int
+) -> tuple[Shown, int]:
     """Return the entry of a written resource, and the bytes of that resource, which is left out if there is no room."""
     url = at_face(service.site).url(written.type, written.id)
     response = {"status": str(written.status), "location": url}
     if found:
-        response |= how(found)
+        response |= version_and_time(found)
     elif written.status == NEW:
         response["etag"] = etag(1)
     if found is None or not caller.may(written.type, "r"):
         return {"response": response}, 0
-    body = showing.rendered(service, dump_json(resource_of(found, Asked()))) if len(found.body) <= room else b""
+    body = showing.rendered(service, dump_json(resource_of(found, AnswerForm()))) if len(found.body) <= room else b""
     if not body or len(body) > room:
         return {"response": response}, 0
     return {"fullUrl": url, "resource": orjson.Fragment(body), "response": response}, len(body)

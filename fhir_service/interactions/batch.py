@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from fhir_service.interactions import create, plain, update
-from fhir_service.interactions.create import Created
+from fhir_service.interactions.create import CreateResult
 from fhir_service.interactions.if_none_exist import condition as condition_in
 from fhir_service.interactions.plain import BundleType
 from fhir_service.interface.checking import parse
@@ -58,7 +58,7 @@ class Fetch(NamedTuple):
     query: str
 
 
-class Fetched(NamedTuple):
+class FetchResult(NamedTuple):
     """The answer to a read or a search. how: what its response has beside the status. patients: their ids."""
 
     body: bytes
@@ -98,14 +98,14 @@ def entries(body: Any) -> tuple[BundleType, list[dict[str, Any]]]:
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
         raise _no_objects()
     for index, entry in enumerate(found):
-        checked(entry, index)
+        checked_entry(entry, index)
     kind = body["type"]
     if kind not in ("batch", "transaction"):
         raise FhirError(BUSINESS_RULE, "only bundles of type batch or transaction are supported", "Bundle.type")
     return kind, found
 
 
-def checked(entry: Any, index: int) -> dict[str, Any]:
+def checked_entry(entry: Any, index: int) -> dict[str, Any]:
     """Return an entry that holds a request. Raises the FhirError that refuses the whole Bundle."""
     if not isinstance(entry, dict):
         raise _no_objects()
@@ -258,16 +258,16 @@ def answer(bundle: Bundle, results: list[Any], dump: Callable[[Any], bytes], sit
 
 def status(result: Any) -> int:
     """Return the HTTP status of an entry that was carried out."""
-    return 201 if isinstance(result, Created) and not result.existed else 200
+    return 201 if isinstance(result, CreateResult) and not result.existed else 200
 
 
 def _shown(request: Request, result: Any, dump: Callable[[Any], bytes], site: Site) -> bytes:
-    if isinstance(result, Created) and isinstance(request, create.Create):
+    if isinstance(result, CreateResult) and isinstance(request, create.Create):
         location = site.url(request.resource.name, result.id)
         return b'{"response":{"status":"%d","location":"%b"}}' % (status(result), location.encode())
     if isinstance(result, FhirError):
         response = {"status": str(result.outcome.status), "outcome": outcome_of(result)}
         return dump({"response": response})
-    if isinstance(result, Fetched):
+    if isinstance(result, FetchResult):
         return b'{"resource":%b,"response":%b}' % (result.body, dump({"status": "200"} | result.how))
     return b'{"response":{"status":"200"}}'

@@ -15,12 +15,12 @@ from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Problem, Resource
 from fhir_service.store.tables import IDENTIFIERS, MAKERS
 from fhir_service.store.view import Needs, View
-from fhir_service.writing.entry import Desk
+from fhir_service.writing.entry import CommitContext
 
 Identifier = tuple[str, str]
 
 
-class Created(NamedTuple):
+class CreateResult(NamedTuple):
     """The id of a resource. existed: a conditional create found it instead of making it."""
 
     id: str
@@ -85,7 +85,7 @@ class Create:
             needs.questionnaires.add(questionnaire_id(self.model.questionnaire, self.site) or "")
             needs.notes.update(filter(None, [note_id_of(self.model, self.site)]))
 
-    def act(self, desk: Desk) -> Created:
+    def act(self, desk: CommitContext) -> CreateResult:
         resource, view = self.resource, desk.view
         view.require(self.token)
         self._known, self._owner = view.exists(self._patient), None
@@ -103,9 +103,9 @@ class Create:
             effect(self.model, row, view, changes, desk.moment)
         if name in view.identified:
             view.identify(name, id, self._patient[len("Patient/") :], [one[1:3] for one in sides[IDENTIFIERS[name]]])
-        return Created(id)
+        return CreateResult(id)
 
-    def _existing(self, view: View, condition: Identifier) -> Created | None:
+    def _existing(self, view: View, condition: Identifier) -> CreateResult | None:
         found = view.identified[self.resource.name].get(condition)
         if not found:
             return None
@@ -113,4 +113,4 @@ class Create:
             why = f"{len(found)} resources have the identifier that If-None-Exist names: none was created"
             raise FhirError(MULTIPLE_MATCHES, why)
         ((id, self._owner),) = found.items()
-        return Created(id, existed=True)
+        return CreateResult(id, existed=True)

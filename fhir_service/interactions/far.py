@@ -17,7 +17,7 @@ _NUMBERS = 10_000
 _DAYS = date(1970, 1, 1).toordinal()
 
 
-class Spans(NamedTuple):
+class PageSpans(NamedTuple):
     """The spans of a page (days, or ten thousands of numbers) as a condition, and the number of rows before them."""
 
     clause: ColumnElement[bool]
@@ -26,7 +26,7 @@ class Spans(NamedTuple):
 
 def spans(
     connection: Connection, rows: Select[Any], column: ColumnElement[Any], descending: bool, offset: int, count: int
-) -> Spans | None:
+) -> PageSpans | None:
     """Return the spans that hold a page; None if it is not far from the beginning, or in another order.
 
     Args:
@@ -37,7 +37,7 @@ def spans(
     """
     if offset < FAR or not isinstance(column.type, DateTime | BigInteger):
         return None
-    measured = _Measured.of(column)
+    measured = _MeasuredColumn.of(column)
     span = measured.value.op("//", precedence=8)(measured.span)
     counts = connection.execute(rows.with_only_columns(span, func.count()).group_by(span)).all()
     ordered: list[tuple[int | None, int]] = sorted(((s, n) for s, n in counts if s is not None), reverse=descending)
@@ -52,10 +52,10 @@ def spans(
         found.append(each)
         if reached >= offset + count:
             break
-    return Spans(measured.among(found), before)
+    return PageSpans(measured.among(found), before)
 
 
-class _Measured(NamedTuple):
+class _MeasuredColumn(NamedTuple):
     """A column as numbers from 0 on, and the size of a span in these numbers."""
 
     column: ColumnElement[Any]
@@ -63,7 +63,7 @@ class _Measured(NamedTuple):
     span: int
 
     @classmethod
-    def of(cls, column: ColumnElement[Any]) -> "_Measured":
+    def of(cls, column: ColumnElement[Any]) -> "_MeasuredColumn":
         if isinstance(column.type, BigInteger):
             return cls(column, column, _NUMBERS)
         # Microseconds since the first day of the calendar: `//` would round negative numbers up.

@@ -17,7 +17,7 @@ from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.times import parse_instant
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.store import page_bytes
-from fhir_service.store.bodies import Found
+from fhir_service.store.bodies import StoredVersion
 from fhir_service.store.page_bytes import body_if_it_fits, end_of
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES, HISTORY
@@ -96,9 +96,9 @@ def _keys(page: Page, versions: Subquery, where: list[ColumnElement[bool]]) -> S
     return keys.limit(page.count).offset(page.offset)
 
 
-def _first(connection: Connection, resource: Resource, keys: Sequence[tuple[str, int]]) -> list[Found]:
+def _first(connection: Connection, resource: Resource, keys: Sequence[tuple[str, int]]) -> list[StoredVersion]:
     """Return the first versions of some, as many as fit on a page."""
-    found = list[Found]()
+    found = list[StoredVersion]()
     for start in range(0, len(keys), page_bytes.AT_ONCE):
         some = keys[start : start + page_bytes.AT_ONCE]
         versions = versions_of(resource, {resource_id for resource_id, _ in some})

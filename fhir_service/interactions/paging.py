@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fhir_service.interactions.conditions import bad
 from fhir_service.interface.vocabulary import Resource
-from fhir_service.store.bodies import Found
+from fhir_service.store.bodies import StoredVersion
 from fhir_service.store.snapshots import Snapshot
 
 Pairs = Sequence[tuple[str, str]]
@@ -31,7 +31,7 @@ class Page:
     offset: int
     total: int
     end: int
-    found: Sequence[Found]
+    found: Sequence[StoredVersion]
     snapshot: Snapshot | None = None
 
     @property
@@ -47,7 +47,7 @@ def paging(resource: Resource, pairs: Pairs, count: int, most: int) -> tuple[int
         if name not in ("_count", "_offset"):
             raise bad(name, f"the parameter is not known in a history of {resource.name}")
         put_once(control, name, value)
-    return min(whole(control, "_count", count), most), whole(control, "_offset", 0)
+    return min(whole_number(control, "_count", count), most), whole_number(control, "_offset", 0)
 
 
 def put_once(control: dict[str, str], name: str, value: str) -> None:
@@ -57,7 +57,7 @@ def put_once(control: dict[str, str], name: str, value: str) -> None:
     control[name] = value
 
 
-def whole(control: dict[str, str], name: str, default: int) -> int:
+def whole_number(control: dict[str, str], name: str, default: int) -> int:
     """Return the number of a parameter. Raises the 400 of any other text."""
     text = control.get(name)
     if text is None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union
 
 import msgspec
 
-from fhir_service.interface.fast.structs import Reader, struct_of
+from fhir_service.interface.fast.structs import StructReader, struct_of
 from fhir_service.interface.outcomes import INVALID
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.shared_items import ResponseInParts, read_items
@@ -61,8 +61,12 @@ PART = 500
 """The entries of a part."""
 LARGEST = 1 << 20
 """The most bytes of an entry in such a Bundle. `batch.py` may refuse a larger one."""
-_READER, _READER_IN_PARTS, _PART_READER = Reader(PlainBundle), Reader(_BatchInParts), Reader(list[PlainEntry])
-_READERS = {name: Reader(body) for name, body in _BODIES.items()}
+_READER, _READER_IN_PARTS, _PART_READER = (
+    StructReader(PlainBundle),
+    StructReader(_BatchInParts),
+    StructReader(list[PlainEntry]),
+)
+_READERS = {name: StructReader(body) for name, body in _BODIES.items()}
 
 
 def create(resource: Resource, raw: bytes, site: Site) -> Any | None:

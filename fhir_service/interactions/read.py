@@ -15,47 +15,49 @@ from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.store import page_bytes
-from fhir_service.store.bodies import OVERHEAD, Bodies, Epoch, Found, Question, Reference, Stretch
+from fhir_service.store.bodies import OVERHEAD, BodyCache, Epoch, Reference, SearchKey, StoredVersion, Stretch
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES
-from fhir_service.store.together import Together
+from fhir_service.store.together import SharedLookups
 
 T = TypeVar("T")
 
 COLUMNS = ("id", "body", "version", "updated_at")
 
 
-class Reader:
+class ResourceReader:
     """Read resources from the cache, or else from the store.
 
     together: look-ups of simultaneous requests. one_by_one: the lock of the reader of a stretch; others wait for it.
     """
 
-    def __init__(self, store: Store, bodies: Bodies) -> None:
+    def __init__(self, store: Store, bodies: BodyCache) -> None:
         self._store, self._bodies = store, bodies
-        self.together = Together(self.look_up)
+        self.together = SharedLookups(self.look_up)
         self.one_by_one = threading.Lock()
 
-    def at_hand(self, resource: Resource, resource_id: str) -> Found | None:
+    def at_hand(self, resource: Resource, resource_id: str) -> StoredVersion | None:
         """Return a resource if it is in memory. Never waits."""
         return self._bodies.get((resource.name, resource_id))
 
-    def look_up(self, references: Collection[Reference]) -> dict[Reference, Found]:
+    def look_up(self, references: Collection[Reference]) -> dict[Reference, StoredVersion]:
         """Read resources from the store, by type and id. Return those that exist."""
         by_type: dict[str, list[str]] = defaultdict(list)
         for name, resource_id in references:
             by_type[name].append(resource_id)
-        found: dict[Reference, Found] = {}
+        found: dict[Reference, StoredVersion] = {}
         for name, ids in by_type.items():
             fetch = partial(self._fetch, self._bodies.epoch(), RESOURCES[name], ids)
             fetched = self._store.look_up(fetch, creates=self._store.lacks(ids))
             found.update(((name, each), body) for each, body in fetched.items())
         return found
 
-    def _fetch(self, epoch: Epoch, resource: Resource, ids: Sequence[str], connection: Connection) -> dict[str, Found]:
-        return State(connection, self._store, self._bodies, epoch).fetch(resource, ids)
+    def _fetch(
+        self, epoch: Epoch, resource: Resource, ids: Sequence[str], connection: Connection
+    ) -> dict[str, StoredVersion]:
+        return StoreState(connection, self._store, self._bodies, epoch).fetch(resource, ids)
 
-    def page_at_hand(self, question: Question) -> tuple[int, list[Found]] | None:
+    def page_at_hand(self, question: SearchKey) -> tuple[int, list[StoredVersion]] | None:
         """Return total and page of a search if they are in memory. Never waits."""
         return self._bodies.page(question)
 
@@ -68,53 +70,53 @@ class Reader:
     def keeps_stretches(self) -> bool:
         return self._bodies.takes_stretches
 
-    def lacks_stretch(self, part: Question) -> bool:
+    def lacks_stretch(self, part: SearchKey) -> bool:
         """True if a stretch is not kept."""
         return not self._bodies.has_stretch(part)
 
     @contextmanager
-    def state(self, several: bool = True) -> Iterator["State"]:
+    def state(self, several: bool = True) -> Iterator["StoreState"]:
         """Lend a state of the store, in any thread. several: for more than one statement."""
         epoch = self._bodies.epoch()
         with self._store.read(several, asked=True) as connection:
-            yield State(connection, self._store, self._bodies, epoch)
+            yield StoreState(connection, self._store, self._bodies, epoch)
 
-    def at_once(self, work: Callable[["State"], T]) -> T:
+    def at_once(self, work: Callable[["StoreState"], T]) -> T:
         """Return the result of a function that executes one statement. Call it again if its connection was lost."""
         epoch = self._bodies.epoch()
         return self._store.look_up(
-            lambda connection: work(State(connection, self._store, self._bodies, epoch)), asked=True
+            lambda connection: work(StoreState(connection, self._store, self._bodies, epoch)), asked=True
         )
 
-    def read_all(self, references: Collection[Reference]) -> dict[Reference, Found]:
+    def read_all(self, references: Collection[Reference]) -> dict[Reference, StoredVersion]:
         """Read resources from the cache and the store. Return those that exist."""
         found = {each: self._bodies.get(each) for each in references}
         there = {each: body for each, body in found.items() if body}
         return there | self.look_up([each for each in references if each not in there])
 
 
-def referred(resource: Resource, resource_id: str) -> Reference:
+def reference_to(resource: Resource, resource_id: str) -> Reference:
     """Return type and id of a resource. Raises the 404 of an invalid id."""
     if not is_id(resource_id):
         raise unknown_resource(resource.name, resource_id)
     return resource.name, resource_id
 
 
-def there(found: Found | None, reference: Reference) -> Found:
+def require_found(found: StoredVersion | None, reference: Reference) -> StoredVersion:
     """Return a found resource. Raises the 404 that names type and id if there is none."""
     if found is None:
         raise unknown_resource(*reference)
     return found
 
 
-class State:
+class StoreState:
     """One state of the store. What is read goes into the cache, unless a commit came since the state began."""
 
-    def __init__(self, connection: Connection, store: Store, bodies: Bodies, epoch: Epoch) -> None:
+    def __init__(self, connection: Connection, store: Store, bodies: BodyCache, epoch: Epoch) -> None:
         self.connection, self.epoch = connection, store.dialect.epoch
         self._dialect, self._lanes, self._bodies, self._epoch = store.dialect, store.lanes, bodies, epoch
 
-    def bodies(self, resource: Resource, ids: Sequence[str]) -> list[Found]:
+    def bodies(self, resource: Resource, ids: Sequence[str]) -> list[StoredVersion]:
         """Return resources that exist, in the order of `ids`."""
         at_hand = {each: self._bodies.get((resource.name, each)) for each in ids}
         if self._bodies.epoch().changes != self._epoch.changes:
@@ -122,9 +124,9 @@ class State:
         fetched = self.fetch(resource, [each for each, found in at_hand.items() if found is None])
         return [at_hand[each] or fetched[each] for each in ids]
 
-    def first_bodies(self, resource: Resource, ids: Sequence[str]) -> list[Found]:
+    def first_bodies(self, resource: Resource, ids: Sequence[str]) -> list[StoredVersion]:
         """Return the first resources of `ids`, as many as fit on a page."""
-        found, turns = list[Found](), self._lanes.page(len(ids))
+        found, turns = list[StoredVersion](), self._lanes.page(len(ids))
         for start in range(0, len(ids), page_bytes.AT_ONCE):
             some = ids[start : start + page_bytes.AT_ONCE]
             with turns.hold(len(some)):
@@ -134,14 +136,14 @@ class State:
                 return found[:shown]
         return found
 
-    def keep_page(self, question: Question, total: int, ids: Sequence[str]) -> None:
+    def keep_page(self, question: SearchKey, total: int, ids: Sequence[str]) -> None:
         """Keep the answer to a search."""
         self._bodies.keep_page(question, total, ids, self._epoch)
 
-    def keep_stretch(self, part: Question, resource: Resource, total: int, rows: Sequence[tuple[int, str]]) -> None:
+    def keep_stretch(self, part: SearchKey, resource: Resource, total: int, rows: Sequence[tuple[int, str]]) -> None:
         """Keep a part of the answer to a search, with few other rows in the span of its rows' numbers."""
         numbers = BODIES[resource.name].c.seq
-        wanted, found, size = {each for _, each in rows}, list[Found](), OVERHEAD
+        wanted, found, size = {each for _, each in rows}, list[StoredVersion](), OVERHEAD
         columns = [numbers.table.c[name] for name in columns_of(resource)]
         start, end = 0, page_bytes.AT_ONCE
         while some := rows[start:end]:
@@ -155,7 +157,7 @@ class State:
             start, end = end, end + page_bytes.AT_ONCE * self._bodies.of_a_stretch // size  # as many as may fit
         self._bodies.keep_stretch(part, Stretch(total, found, size), self._epoch)
 
-    def fetch(self, resource: Resource, ids: Sequence[str]) -> dict[str, Found]:
+    def fetch(self, resource: Resource, ids: Sequence[str]) -> dict[str, StoredVersion]:
         """Read resources from the store, by id."""
         rows = self._dialect.among(self.connection, BODIES[resource.name], "id", ids, columns_of(resource))
         fetched = {found.id: found for found in (found_of(*row) for row in rows)}
@@ -169,6 +171,6 @@ def columns_of(resource: Resource) -> tuple[str, ...]:
     return (*COLUMNS, resource.of_patient.column) if resource.of_patient else COLUMNS
 
 
-def found_of(resource_id: str, body: str, version: int, updated_at: datetime, *patients: str | None) -> Found:
+def found_of(resource_id: str, body: str, version: int, updated_at: datetime, *patients: str | None) -> StoredVersion:
     """Return the resource of a row."""
-    return Found(resource_id, body.encode(), version, updated_at, tuple(filter(None, patients)))
+    return StoredVersion(resource_id, body.encode(), version, updated_at, tuple(filter(None, patients)))

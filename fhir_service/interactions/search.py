@@ -11,15 +11,15 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, func, literal_c
 
 from fhir_service.interactions.conditions import Clause, Condition, alternatives, bad, condition, refuse_too_many
 from fhir_service.interactions.far import spans
-from fhir_service.interactions.paging import Page, Pairs, put_once, whole
-from fhir_service.interactions.read import Reader, State, columns_of, found_of
+from fhir_service.interactions.paging import Page, Pairs, put_once, whole_number
+from fhir_service.interactions.read import ResourceReader, StoreState, columns_of, found_of
 from fhir_service.interface.scopes import unauthenticated
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Param, Resource
 from fhir_service.store import page_bytes
-from fhir_service.store.bodies import Found, Question
+from fhir_service.store.bodies import SearchKey, StoredVersion
 from fhir_service.store.page_bytes import body_if_it_fits, end_of, that_fit
-from fhir_service.store.snapshots import Snapshot, name_of, seen_by, taken
+from fhir_service.store.snapshots import Snapshot, first_snapshot, name_of, seen_by
 from fhir_service.store.tables import BODIES, NOT_REVOKED, TOKEN
 
 SNAPSHOT = "_snapshot"
@@ -56,9 +56,9 @@ class Query:
         return name_of(self.resource.name, self.sent)
 
     @property
-    def question(self) -> Question:
+    def question(self) -> SearchKey:
         """The query as a key of the cache."""
-        return Question(self.resource.name, tuple(self.sent), self.count, self.offset)
+        return SearchKey(self.resource.name, tuple(self.sent), self.count, self.offset)
 
 
 def parse(
@@ -97,9 +97,9 @@ def parse(
     refuse_too_many([param for param, _ in asked.values()])
     conditions = [condition(resource, param, wanted, site) for param, wanted in asked.values()]
     sort = _sort(resource, control.get("_sort"))
-    size = min(whole(control, "_count", count), most)
+    size = min(whole_number(control, "_count", count), most)
     snapshot = _snapshot(control[SNAPSHOT]) if SNAPSHOT in control else None
-    return Query(resource, sent, conditions, sort, size, whole(control, "_offset", 0), stable, snapshot)
+    return Query(resource, sent, conditions, sort, size, whole_number(control, "_offset", 0), stable, snapshot)
 
 
 def _snapshot(text: str) -> Snapshot:
@@ -109,25 +109,25 @@ def _snapshot(text: str) -> Snapshot:
     return found
 
 
-def at_hand(reader: Reader, query: Query) -> Page | None:
+def at_hand(reader: ResourceReader, query: Query) -> Page | None:
     """Return the page of a search if it is in memory. Never waits."""
     found = reader.page_at_hand(query.question)
     return _filled(query, *found) if found else None
 
 
-def run(reader: Reader, query: Query) -> Page:
+def run(reader: ResourceReader, query: Query) -> Page:
     """Return the page of a search. Total and resources are of one state of the store."""
     if reader.shared:
         return _read_at_once(reader, query)
     return _read_on(reader, query) or _read_alone(reader, query)
 
 
-def _read_at_once(reader: Reader, query: Query) -> Page:
+def _read_at_once(reader: ResourceReader, query: Query) -> Page:
     """Read a page from a database server by one statement: more would be more exchanges, and more than one state."""
     return reader.at_once(lambda state: _read_from(state, query))
 
 
-def _read_from(state: State, query: Query) -> Page:
+def _read_from(state: StoreState, query: Query) -> Page:
     snapshot = query.snapshot
     if snapshot and snapshot.epoch != state.epoch:
         raise bad(SNAPSHOT, "the database has been restored or taken over since this search began: search again")
@@ -140,7 +140,7 @@ def _read_from(state: State, query: Query) -> Page:
     found = [found_of(*row) for row in on_it if row[1] is not None]
     is_cut = len(found) < len(on_it)
     if snapshot is None:
-        first = taken(state.epoch, query.name, total, seen) if query.stable else None
+        first = first_snapshot(state.epoch, query.name, total, seen) if query.stable else None
         return _filled(query, total, found, first, is_cut)
     if not is_counted:
         snapshot = snapshot._replace(total=total, search=query.name)
@@ -173,7 +173,7 @@ def _body_and_order(table: Table, key: _Column | None, descends: bool, most: int
     return body_if_it_fits(table.c.body, order, most), *order
 
 
-def _read_alone(reader: Reader, query: Query) -> Page:
+def _read_alone(reader: ResourceReader, query: Query) -> Page:
     """Read one page.
 
     Select the ids first, from narrow columns, then the bodies of the page by their ids. Selecting bodies by a range of
@@ -188,7 +188,7 @@ def _read_alone(reader: Reader, query: Query) -> Page:
     return _filled(query, total, found, is_cut=len(found) < len(ids))
 
 
-def _read_on(reader: Reader, query: Query) -> Page | None:
+def _read_on(reader: ResourceReader, query: Query) -> Page | None:
     """Read a page by stretches and keep these for the next pages; None if stretches cannot be kept.
 
     Simultaneous readers wait for one another: the first one reads the stretch for all.
@@ -206,7 +206,7 @@ def _read_on(reader: Reader, query: Query) -> Page | None:
         return at_hand(reader, query)
 
 
-def _read_stretch(reader: Reader, query: Query) -> None:
+def _read_stretch(reader: ResourceReader, query: Query) -> None:
     """Read a stretch and keep it. It stays empty if its rows are far from each other: these are read by id."""
     with reader.state() as state:
         total = state.connection.execute(_count(query)).scalar_one()
@@ -215,7 +215,7 @@ def _read_stretch(reader: Reader, query: Query) -> None:
         state.keep_stretch(query.question, query.resource, total, [] if far else rows)
 
 
-def _rows(state: State, query: Query, total: int) -> list[tuple[int, str]]:
+def _rows(state: StoreState, query: Query, total: int) -> list[tuple[int, str]]:
     """Return the numbers and ids of the resources on a page, in order."""
     if not query.count or query.offset >= total:
         return []
@@ -224,7 +224,7 @@ def _rows(state: State, query: Query, total: int) -> list[tuple[int, str]]:
 
 
 def _filled(
-    query: Query, total: int, found: list[Found], snapshot: Snapshot | None = None, is_cut: bool = False
+    query: Query, total: int, found: list[StoredVersion], snapshot: Snapshot | None = None, is_cut: bool = False
 ) -> Page:
     """Return a page with as many of the resources as fit. is_cut: `found` lacks some already."""
     shown = found[: that_fit([len(one.body) for one in found])]

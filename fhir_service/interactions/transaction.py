@@ -34,7 +34,7 @@ class Links(NamedTuple):
                 left += part
 
 
-def linked(entries: Iterable[Shown | FhirError], new_id: Callable[[], str]) -> Links:
+def entry_links(entries: Iterable[Shown | FhirError], new_id: Callable[[], str]) -> Links:
     """Give an id to each entry that creates.
 
     Raises:
@@ -66,17 +66,17 @@ def in_order(requests: list[Request]) -> list[int]:
     changed = set[tuple[str, str]]()
     for index, one in enumerate(requests):
         if isinstance(one, FhirError):
-            raise placed(one, index)
+            raise refusal_of_entry(one, index)
         if not isinstance(one, Create | Update):
-            raise placed(FhirError(BUSINESS_RULE, "a transaction holds creates and updates only"), index)
+            raise refusal_of_entry(FhirError(BUSINESS_RULE, "a transaction holds creates and updates only"), index)
         if isinstance(one, Update):
             if (key := (one.resource.name, one.id)) in changed:
-                raise placed(FhirError(INVALID, "another entry changes the same resource"), index)
+                raise refusal_of_entry(FhirError(INVALID, "another entry changes the same resource"), index)
             changed.add(key)
     return sorted(range(len(requests)), key=lambda index: not isinstance(requests[index], Create))
 
 
-def placed(error: FhirError, index: int) -> FhirError:
+def refusal_of_entry(error: FhirError, index: int) -> FhirError:
     """Return the error of one entry as that of the transaction. It names the index of the entry."""
     place = f"Bundle.entry[{index}]"
     if error.expression:

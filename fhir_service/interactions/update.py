@@ -12,8 +12,8 @@ from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import BUSINESS_RULE, CONFLICT, INVALID, TOO_LARGE, FhirError, unknown_resource
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Problem, Resource
-from fhir_service.store.view import Current, Needs
-from fhir_service.writing.entry import Desk
+from fhir_service.store.view import CurrentVersion, Needs
+from fhir_service.writing.entry import CommitContext
 
 LARGEST = 4 << 20
 """The most bytes that earlier updates may have added to a resource: notes are added, and each version is kept."""
@@ -27,7 +27,7 @@ class Preconditions:
     match: str | None = None
     none_match: str | None = None
 
-    def check(self, current: Current) -> None:
+    def check(self, current: CurrentVersion) -> None:
         """Raises the conflict outcome when the resource changed since."""
         changed = current.updated_at.astimezone(UTC).replace(microsecond=0)
         if self.unmodified_since and changed > self.unmodified_since:
@@ -77,13 +77,13 @@ def parse_task(resource: Resource, body: Any, resource_id: str, site: Site, addi
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class StatusUpdate:
     """The content of an update of a QuestionnaireResponse."""
 
     status: str
 
 
-def parse_response(resource: Resource, body: Any, resource_id: str, _site: Site, _additions: bool) -> Status:
+def parse_response(resource: Resource, body: Any, resource_id: str, _site: Site, _additions: bool) -> StatusUpdate:
     """Return the status of an update; all but `id` and `status` is ignored. Raises the 400 of its first problem."""
     name = resource.name
     if not isinstance(body, dict):
@@ -93,7 +93,7 @@ def parse_response(resource: Resource, body: Any, resource_id: str, _site: Site,
             raise Problem(rule_id, INVALID, f"{name}.{element}", "a required element is missing").error()
     if body["id"] != resource_id:
         raise Problem("QR-UPDATE-07", INVALID, f"{name}.id", "the id differs from the id in the path").error()
-    return Status(body["status"])
+    return StatusUpdate(body["status"])
 
 
 PARSERS = {"Task": parse_task, "QuestionnaireResponse": parse_response}
@@ -114,16 +114,16 @@ class Update:
     def ask(self, needs: Needs) -> None:
         # An invalid id cannot exist: `act` answers 404.
         needs.current[self.resource.name].update(filter(is_id, [self.id]))
-        if not isinstance(self.model, Status):
+        if not isinstance(self.model, StatusUpdate):
             needs.records.update(self.resource.named(self.model))
 
-    def act(self, desk: Desk) -> tuple[str, ...]:
+    def act(self, desk: CommitContext) -> tuple[str, ...]:
         """Change the resource. Return the ids of its patients after and before."""
         current = desk.view.current[self.resource.name].get(self.id)
         if current is None:
             raise unknown_resource(self.resource.name, self.id)
         self.preconditions.check(current)
-        if isinstance(self.model, Status):
+        if isinstance(self.model, StatusUpdate):
             self._set_status(desk, current)
         else:
             self._change(desk, current)
@@ -131,19 +131,19 @@ class Update:
         patients = map(self.resource.patient, (stored, current.stored))
         return tuple(dict.fromkeys(filter(None, patients)))
 
-    def _set_status(self, desk: Desk, current: Current) -> None:
+    def _set_status(self, desk: CommitContext, current: CurrentVersion) -> None:
         name = self.resource.name
         if self.model.status != "entered-in-error":
             raise Problem("QR-UPDATE-06", BUSINESS_RULE, f"{name}.status", "the status is not supported").error()
         if current.stored["status"] != "entered-in-error":
             self._store(desk, current)
 
-    def _change(self, desk: Desk, current: Current) -> None:
+    def _change(self, desk: CommitContext, current: CurrentVersion) -> None:
         for problem in rule_problems(self.resource, self.model, self.site, desk.view):
             raise problem.error()
         self._store(desk, current)
 
-    def _store(self, desk: Desk, current: Current) -> None:
+    def _store(self, desk: CommitContext, current: CurrentVersion) -> None:
         before = current.stored
         stored = self.resource.merge(before, self.model, desk.moment)
         body = dump_json(stored)

@@ -17,7 +17,7 @@ from fhir_service.interface.shape import shape
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import EVERYTHING, Problem, Resource
 from fhir_service.store.view import Needs
-from fhir_service.writing.entry import Desk
+from fhir_service.writing.entry import CommitContext
 
 _REFERENCE = re.compile(rf"[A-Za-z]{{1,64}}/{ID_PATTERN}\Z")
 
@@ -50,7 +50,7 @@ class Validate:
         needs.notes.update(filter(is_id, texts))
         needs.questionnaires.update(filter(None, (questionnaire_id(text, self.site) for text in texts)))
 
-    def act(self, desk: Desk) -> list[Problem]:
+    def act(self, desk: CommitContext) -> list[Problem]:
         if patient := self._patient():
             self.patients = (patient if desk.view.exists(f"Patient/{patient}") else Stranger(patient),)
         checked = check(self.resource, self.body, self.site, desk.view, EVERYTHING)

@@ -13,7 +13,7 @@ from fhir_service.interface.vocabulary import EVERYTHING, Lookup, Needs, Problem
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedBody:
     """The result of a check: the model, if the shape is right, and the problems in order."""
 
     model: Any | None
@@ -27,7 +27,7 @@ def check(
     lookup: Lookup | None = None,
     needs: Collection[Needs] = ("payload", "reference"),
     model: type[BaseModel] | None = None,
-) -> Checked:
+) -> CheckedBody:
     """Everything that is wrong with a body: its shape (all problems), else what the rules find, in rule order.
 
     `body` is what `parse_json` gives. Rules that need more than `needs` says are left out; without a `lookup` so are
@@ -35,10 +35,10 @@ def check(
     """
     parsed, problems = shape(model or resource.model, body, resource.name)
     if parsed is None:
-        return Checked(None, problems)
+        return CheckedBody(None, problems)
     for outcome in (INVALID, BUSINESS_RULE):
         problems += rule_problems(resource, parsed, site, lookup, needs, outcome)
-    return Checked(parsed, problems)
+    return CheckedBody(parsed, problems)
 
 
 def parse(

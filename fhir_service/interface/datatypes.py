@@ -113,7 +113,7 @@ class Identifier(Element):
     value: Text
 
 
-class Unused(Element):
+class UnusedObject(Element):
     """An object that is required and means nothing: the members of a reference are accepted and ignored."""
 
     reference: str | None = None

@@ -179,7 +179,7 @@ class World(NamedTuple):
     memo: dict[str, Any]
 
 
-class Meaning(NamedTuple):
+class RuleGroup(NamedTuple):
     """Rules with the same needs. hold: returns True if a body keeps all of them."""
 
     needs: Needs
@@ -275,10 +275,10 @@ class Resource:
         return tuple(rule.named for rule in self.rules if rule.named)
 
     @cached_property
-    def meaning(self) -> "list[Meaning]":
+    def meaning(self) -> "list[RuleGroup]":
         """The business rules by their needs, without those that are only about the existence of records."""
         return [
-            Meaning(needs, conjunction([rule for rule in rules if not rule.named]))
+            RuleGroup(needs, conjunction([rule for rule in rules if not rule.named]))
             for needs, rules in self.ordered_rules[BUSINESS_RULE.code]
         ]
 

@@ -13,14 +13,14 @@ MOST = Decimal(10) ** 13
 
 
 @dataclass(frozen=True, slots=True)
-class Charged:
+class ClaimCharge:
     """The charge of a Claim: `created` is a date or datetime."""
 
     created: str
     cents: int
 
 
-def charge(claim: dict[str, Any], flaws: list[Flaw]) -> Charged | None:
+def charge(claim: dict[str, Any], flaws: list[Flaw]) -> ClaimCharge | None:
     """Return the charge of a Claim; None if it charges nothing. Flaws refuse the Claim (PAY-BALANCE-02 to 04)."""
     if any(money.get("currency", "USD") != "USD" for money in _moneys(claim)):
         flaws.append(Flaw("Claim.total.currency", "the currency is not USD"))
@@ -34,7 +34,7 @@ def charge(claim: dict[str, Any], flaws: list[Flaw]) -> Charged | None:
     if not (wrong := _wrong(amount)):
         if claim.get("status") in UNCHARGED or created is None:
             return None
-        return Charged(created, int(amount * 100))
+        return ClaimCharge(created, int(amount * 100))
     flaws.append(Flaw("Claim.total", wrong))
     return None
 

@@ -12,7 +12,7 @@ from fhir_service.interface.resources.questionnaire import STATUSES as QUESTIONN
 from fhir_service.interface.site import Site
 from fhir_service.reference import claims, observations, questionnaires, reports
 from fhir_service.reference import records as others
-from fhir_service.reference.claims import Charged
+from fhir_service.reference.claims import ClaimCharge
 from fhir_service.reference.reading import Flaw, Record
 from fhir_service.reference.records import EncounterNote
 from fhir_service.reference.references import AUTOMATION, TYPES, patient_of, targets
@@ -31,7 +31,7 @@ STATUSES: dict[str, Collection[str]] = {"Questionnaire": QUESTIONNAIRE_STATUSES,
 
 
 @dataclass(slots=True)
-class Ready:
+class ReadyRecord:
     """A record ready to be stored. shown: the stored form, for a type that the interface shows."""
 
     record: Record
@@ -41,7 +41,7 @@ class Ready:
     patient: str | None = None
     display: str | None = None
     note: EncounterNote | None = None
-    charge: Charged | None = None
+    charge: ClaimCharge | None = None
     shown: dict[str, Any] | None = None
     documents: list[Document] = field(default_factory=list)
     body: str = ""
@@ -55,7 +55,7 @@ class Ready:
         return self.record.id or ""
 
 
-def named(record: Record) -> None:
+def check_name(record: Record) -> None:
     """Add flaws for a missing or wrong type or id of a record."""
     kind = record.body.get("resourceType")
     if record.flaws:
@@ -71,23 +71,23 @@ def named(record: Record) -> None:
         record.flaws.append(Flaw("Practitioner.id", "the id is that of the built-in automation user"))
 
 
-def ready(record: Record, site: Site) -> Ready:
+def ready(record: Record, site: Site) -> ReadyRecord:
     """Return a record with its digest and its references. Add a flaw if it cannot be written as JSON."""
     try:
         digest = hashlib.sha256(orjson.dumps(record.body, default=str, option=orjson.OPT_SORT_KEYS)).hexdigest()
     except orjson.JSONEncodeError:
         record.flaws.append(Flaw(record.type or "", "the record is nested too deeply"))
-        return Ready(record, "", None)
+        return ReadyRecord(record, "", None)
     updated = record.body.get("meta")
     updated = updated.get("lastUpdated") if isinstance(updated, dict) else None
-    return Ready(record, digest, updated if isinstance(updated, str) else None, list(targets(record.body, site)))
+    return ReadyRecord(record, digest, updated if isinstance(updated, str) else None, list(targets(record.body, site)))
 
 
-def examine(found: Ready, site: Site) -> None:
+def examine(found: ReadyRecord, site: Site) -> None:
     """Fill in what the store will hold, or the record's flaws."""
     record, kind = found.record, found.record.type or ""
     if kind == "Questionnaire":
-        record.body = questionnaires.completed(record.body)
+        record.body = questionnaires.with_answer_booleans(record.body)
     status = record.body.get("status")
     if kind in STATUSES and isinstance(status, str) and status not in STATUSES[kind]:
         record.flaws.append(Flaw(f"{kind}.status", "the status is not supported"))
@@ -105,33 +105,33 @@ def examine(found: Ready, site: Site) -> None:
     found.body = dump_json(kept).decode()
 
 
-def _person(found: Ready, _: Site) -> None:
+def _person(found: ReadyRecord, _: Site) -> None:
     found.display = others.display(found.record.body)
 
 
-def _encounter(found: Ready, site: Site) -> None:
+def _encounter(found: ReadyRecord, site: Site) -> None:
     found.note = others.note(found.record.body, site, found.record.flaws)
 
 
-def _claim(found: Ready, _: Site) -> None:
+def _claim(found: ReadyRecord, _: Site) -> None:
     found.charge = claims.charge(found.record.body, found.record.flaws)
 
 
-def _questionnaire(found: Ready, site: Site) -> None:
+def _questionnaire(found: ReadyRecord, site: Site) -> None:
     found.record.flaws += questionnaires.flaws_of(found.record.body, site)
     if not found.record.flaws:
-        found.shown = questionnaires.shown(found.record.body, site)
+        found.shown = questionnaires.stored_questionnaire(found.record.body, site)
 
 
-def _observation(found: Ready, site: Site) -> None:
-    found.shown = observations.shown(found.record.body, site)
+def _observation(found: ReadyRecord, site: Site) -> None:
+    found.shown = observations.stored_observation(found.record.body, site)
 
 
-def _report(found: Ready, site: Site) -> None:
-    found.shown, found.documents = reports.shown(found.record.body, site, found.record.flaws)
+def _report(found: ReadyRecord, site: Site) -> None:
+    found.shown, found.documents = reports.stored_report(found.record.body, site, found.record.flaws)
 
 
-_FILL: dict[str, Callable[[Ready, Site], None]] = {
+_FILL: dict[str, Callable[[ReadyRecord, Site], None]] = {
     "Patient": _person,
     "Practitioner": _person,
     "Group": _person,

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from fhir_service.interface.site import Site
 from fhir_service.reference import storing
-from fhir_service.reference.examining import Ready, examine, named, ready
+from fhir_service.reference.examining import ReadyRecord, check_name, examine, ready
 from fhir_service.reference.reading import Flaw, Record, files, first_of_foreign, records
 from fhir_service.reference.references import AUTOMATION, TYPES
 from fhir_service.store.store import Store
@@ -26,7 +26,7 @@ MOST_RECORDS = 500
 MOST_BYTES = 16 * 1024 * 1024
 
 
-class Counts(TypedDict):
+class TypeCounts(TypedDict):
     """Counts of the records of a type. `unresolved`: their references to loadable records that are not stored."""
 
     type: str
@@ -37,28 +37,28 @@ class Counts(TypedDict):
     unresolved: int
 
 
-class Problem(TypedDict):
+class RecordProblem(TypedDict):
     """One thing that is wrong with a record: FHIRPath and what, without a value."""
 
     expression: str
     text: str
 
 
-class Refused(TypedDict):
+class RefusedRecord(TypedDict):
     """A record that was not loaded."""
 
     file: str
     line: int
     type: str | None
     id: str | None
-    problems: list[Problem]
+    problems: list[RecordProblem]
 
 
-class Report(TypedDict):
+class LoadReport(TypedDict):
     """The result of a load: counts by type, in the order of loading; and the refused records, by file and line."""
 
-    counts: list[Counts]
-    refused: list[Refused]
+    counts: list[TypeCounts]
+    refused: list[RefusedRecord]
 
 
 def load(
@@ -69,7 +69,7 @@ def load(
     new_id: Callable[[], str],
     site: Site,
     apart: Container[Path] = (),
-) -> Report:
+) -> LoadReport:
     """Load files, or folders of them, into the store. Raises FileNotFoundError before anything is done.
 
     apart: files that hold no reference data, each of which is refused as one record.
@@ -86,9 +86,9 @@ class _Load:
         self._writer, self._store, self._clock, self._new_id, self._site = writer, store, clock, new_id, site
         self._verdicts: Counter[tuple[str, str]] = Counter()
         self._targets: Counter[tuple[str, str]] = Counter()
-        self._refused: list[Refused] = []
+        self._refused: list[RefusedRecord] = []
 
-    def run(self, paths: list[Path], apart: Container[Path]) -> Report:
+    def run(self, paths: list[Path], apart: Container[Path]) -> LoadReport:
         for path in paths:
             if path in apart and (first := first_of_foreign(path)):
                 self._refuse(first)
@@ -102,7 +102,7 @@ class _Load:
         """Yield the patients of all files. Note the types in each file, and refuse records without a type."""
         for path, kinds in holding.items():
             for record in records(path):
-                named(record)
+                check_name(record)
                 if record.flaws:
                     self._refuse(record)
                 elif record.type == "Patient":
@@ -123,9 +123,9 @@ class _Load:
                 self._verdicts[kind, verdict] += 1
                 self._targets.update((kind, target) for target in record.targets)
 
-    def _chunks(self, found: Iterable[Record]) -> Iterator[list[Ready]]:
+    def _chunks(self, found: Iterable[Record]) -> Iterator[list[ReadyRecord]]:
         """Yield the records in chunks of bounded number and size. No id is twice in a chunk."""
-        chunk: dict[str, Ready] = {}
+        chunk: dict[str, ReadyRecord] = {}
         size = 0
         for record in found:
             made = _made(record, self._site)
@@ -140,26 +140,26 @@ class _Load:
         if chunk:
             yield list(chunk.values())
 
-    def _skip_known(self, chunk: list[Ready]) -> None:
+    def _skip_known(self, chunk: list[ReadyRecord]) -> None:
         """Examine the records that differ from the stored ones."""
         with self._store.read(creates=False) as connection:
-            known = storing.known(connection, self._store.dialect, {record.reference for record in chunk})
+            known = storing.known_rows(connection, self._store.dialect, {record.reference for record in chunk})
         for record in chunk:
             if not ((stored := known.get(record.reference)) and stored.digest == record.digest):
                 _examined(record, self._site)
 
-    def _store_chunk(self, chunk: list[Ready], connection: Connection) -> list[storing.Verdict]:
-        tools = storing.Tools(self._store.dialect, self._writer.next_seq, self._clock(), self._new_id)
+    def _store_chunk(self, chunk: list[ReadyRecord], connection: Connection) -> list[storing.Verdict]:
+        tools = storing.StoringContext(self._store.dialect, self._writer.next_seq, self._clock(), self._new_id)
         return storing.Chunk(connection, tools, chunk).store()
 
     def _refuse(self, record: Record) -> None:
         self._verdicts[record.type or "", "refused"] += 1
-        problems: list[Problem] = [{"expression": at, "text": text} for at, text in record.flaws]
+        problems: list[RecordProblem] = [{"expression": at, "text": text} for at, text in record.flaws]
         self._refused.append(
             {"file": record.file, "line": record.line, "type": record.type, "id": record.id, "problems": problems}
         )
 
-    def _report(self, paths: list[Path]) -> Report:
+    def _report(self, paths: list[Path]) -> LoadReport:
         wanted = {target for _, target in self._targets} - {AUTOMATION}
         with self._store.read() as connection:
             missing = storing.unresolved(connection, self._store.dialect, wanted)
@@ -170,7 +170,7 @@ class _Load:
         self._refused.sort(key=lambda refused: (order[refused["file"]], refused["line"]))
         return {"counts": [self._counts(kind, unresolved.get(kind, 0)) for kind in kinds], "refused": self._refused}
 
-    def _counts(self, kind: str, unresolved: int) -> Counts:
+    def _counts(self, kind: str, unresolved: int) -> TypeCounts:
         return {
             "type": kind,
             "created": self._verdicts[kind, "created"],
@@ -185,12 +185,12 @@ def _of_type(path: Path, kind: str) -> Iterator[Record]:
     """The records of a type in a file, but for those that were refused already."""
     for record in records(path):
         if record.type == kind:
-            named(record)
+            check_name(record)
             if not record.flaws:
                 yield record
 
 
-def _made(record: Record, site: Site) -> Ready | None:
+def _made(record: Record, site: Site) -> ReadyRecord | None:
     """The record with digest and references; None when it has a flaw."""
     try:
         made = ready(record, site)
@@ -200,7 +200,7 @@ def _made(record: Record, site: Site) -> Ready | None:
     return None if record.flaws else made
 
 
-def _examined(record: Ready, site: Site) -> None:
+def _examined(record: ReadyRecord, site: Site) -> None:
     try:
         examine(record, site)
     except RecursionError:

@@ -9,7 +9,7 @@ from fhir_service.reference.narrative import sanitised
 from fhir_service.reference.references import target_of
 
 
-def shown(observation: dict[str, Any], site: Site) -> dict[str, Any]:
+def stored_observation(observation: dict[str, Any], site: Site) -> dict[str, Any]:
     """Return the observation in the form in which it is stored, with the site's markers."""
     body: dict[str, Any] = _stored(content_of(observation), site)
     narrative = observation.get("text", {}).get("div")

@@ -35,20 +35,22 @@ _ROOT = "Questionnaire"
 # --- Filling in and showing -----------------------------------------------------------------------
 
 
-def completed(value: Any) -> Any:
+def with_answer_booleans(value: Any) -> Any:
     """Return the record with `answerBoolean` added to `exists` and `not_exists` conditions without it (REF-09)."""
     if isinstance(value, list):
-        return [completed(part) for part in value]
+        return [with_answer_booleans(part) for part in value]
     if not isinstance(value, dict):
         return value
-    found = {name: completed(part) if isinstance(part, dict | list) else part for name, part in value.items()}
+    found = {
+        name: with_answer_booleans(part) if isinstance(part, dict | list) else part for name, part in value.items()
+    }
     operator = found.get("operator")
     if operator in ("exists", "not_exists") and "question" in found and not any(n.startswith("answer") for n in found):
         found["answerBoolean"] = operator == "exists"
     return found
 
 
-def shown(questionnaire: dict[str, Any], site: Site) -> dict[str, Any]:
+def stored_questionnaire(questionnaire: dict[str, Any], site: Site) -> dict[str, Any]:
     """Return the stored form, with markers, of a questionnaire without flaws."""
     types = {item["linkId"]: item for _, item in _items(questionnaire.get("item", ()), "")}
     return optional(

@@ -33,7 +33,7 @@ class Document:
     data: str
 
 
-def shown(report: dict[str, Any], site: Site, flaws: list[Flaw]) -> tuple[dict[str, Any], list[Document]]:
+def stored_report(report: dict[str, Any], site: Site, flaws: list[Flaw]) -> tuple[dict[str, Any], list[Document]]:
     """Return the stored form of a report, with markers, and its documents in order."""
     if not report.get("status"):
         flaws.append(Flaw("DiagnosticReport.status", "a required element is missing"))

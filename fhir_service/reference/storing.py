@@ -13,13 +13,13 @@ from fhir_service.interface.json_text import dump_json, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.times import parse_instant
 from fhir_service.reference import questionnaires
-from fhir_service.reference.examining import Ready
+from fhir_service.reference.examining import ReadyRecord
 from fhir_service.reference.reading import Flaw
 from fhir_service.store.accounts import reallocate
 from fhir_service.store.changes import Changes
 from fhir_service.store.dialect import Dialect
 from fhir_service.store.tables import BODIES, CHARGE, DOCUMENT, NOTE, RECORD
-from fhir_service.store.view import Current
+from fhir_service.store.view import CurrentVersion
 
 Verdict = Literal["created", "unchanged", "updated", "refused"]
 CLIENT = "reference"
@@ -29,7 +29,7 @@ QUESTIONNAIRE, RESPONSE, TASK = BODIES["Questionnaire"], BODIES["QuestionnaireRe
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class StoredRow:
     """The stored row of a record's type and id."""
 
     digest: str
@@ -38,13 +38,13 @@ class Known:
     note: str | None
 
 
-def known(connection: Connection, dialect: Dialect, references: Collection[str]) -> dict[str, Known]:
+def known_rows(connection: Connection, dialect: Dialect, references: Collection[str]) -> dict[str, StoredRow]:
     """Return the stored rows of these records, by `Type/id`."""
     columns = ("reference", "digest", "last_updated", "patient", "note")
-    return {row[0]: Known(*row[1:]) for row in dialect.among(connection, RECORD, "reference", references, columns)}
+    return {row[0]: StoredRow(*row[1:]) for row in dialect.among(connection, RECORD, "reference", references, columns)}
 
 
-def stays(stored: Known, new: Ready) -> bool:
+def stays(stored: StoredRow, new: ReadyRecord) -> bool:
     """True if the stored record stays: it is equal, or later by `meta.lastUpdated` (REF-03, REF-05)."""
     if stored.digest == new.digest:
         return True
@@ -55,7 +55,7 @@ def stays(stored: Known, new: Ready) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
+class StoringContext:
     """What storing needs beside the records."""
 
     dialect: Dialect
@@ -67,9 +67,9 @@ class Tools:
 class Chunk:
     """Records of one type, each id once, and their verdicts in this transaction."""
 
-    def __init__(self, connection: Connection, tools: Tools, records: Sequence[Ready]) -> None:
+    def __init__(self, connection: Connection, tools: StoringContext, records: Sequence[ReadyRecord]) -> None:
         self.connection, self.tools, self.records = connection, tools, records
-        self.known = known(connection, tools.dialect, {record.reference for record in records})
+        self.known = known_rows(connection, tools.dialect, {record.reference for record in records})
         self.changes = Changes(tools.next_seq)
         self.changed: dict[str, tuple[Table, tuple[str, ...], list[tuple[Any, ...]]]] = {}
 
@@ -87,7 +87,7 @@ class Chunk:
             self._reallocate(stored)
         return [self._verdict(record) for record in self.records]
 
-    def _verdict(self, record: Ready) -> Verdict:
+    def _verdict(self, record: ReadyRecord) -> Verdict:
         if record.record.flaws:
             return "refused"
         stored = self.known.get(record.reference)
@@ -95,14 +95,14 @@ class Chunk:
             return "created"
         return "unchanged" if stays(stored, record) else "updated"
 
-    def _waiting(self) -> list[Ready]:
+    def _waiting(self) -> list[ReadyRecord]:
         """Return the records that are new, or newer than the stored ones."""
         return [r for r in self.records if not ((stored := self.known.get(r.reference)) and stays(stored, r))]
 
     def _refuse_without_patient(self) -> None:
         """Refuse each record whose patient is not stored (REF-06)."""
         wanted = {f"Patient/{record.patient}" for record in self.records if record.patient}
-        found = known(self.connection, self.tools.dialect, wanted)
+        found = known_rows(self.connection, self.tools.dialect, wanted)
         for record in self.records:
             if record.patient and f"Patient/{record.patient}" not in found:
                 element = "patient" if record.record.type == "Claim" else "subject"
@@ -110,10 +110,10 @@ class Chunk:
 
     # --- by type ---
 
-    def _plain(self, _: list[Ready]) -> None:
+    def _plain(self, _: list[ReadyRecord]) -> None:
         """Store nothing beside the records themselves."""
 
-    def _records(self, records: list[Ready]) -> None:
+    def _records(self, records: list[ReadyRecord]) -> None:
         """The records as they were loaded."""
         for record in records:
             kind, note = record.record.type, record.note.id if record.note else None
@@ -135,7 +135,7 @@ class Chunk:
             self.changes.flush(self.connection, self.tools.dialect)
         self.changes, self.changed = Changes(self.tools.next_seq), {}
 
-    def _encounters(self, records: list[Ready]) -> None:
+    def _encounters(self, records: list[ReadyRecord]) -> None:
         """The notes of encounters. A note that an encounter names takes the place of its former one; none is shared."""
         named = [record.note.id for record in records if record.note and record.note.id]
         taken = {row[0] for row in self.tools.dialect.among(self.connection, NOTE, "id", set(named), ("id",))}
@@ -159,7 +159,7 @@ class Chunk:
         self.connection.execute(delete(NOTE).where(NOTE.c.id == own))
         self._revise("QuestionnaireResponse", RESPONSE.c.note == own, f'"valueId":"{own}"', f'"valueId":"{new}"')
 
-    def _groups(self, records: list[Ready]) -> None:
+    def _groups(self, records: list[ReadyRecord]) -> None:
         """Put the new name of a renamed group into the tasks that are assigned to it."""
         changed = {record.reference: record for record in records if record.reference in self.known}
         names = self.tools.dialect.among(self.connection, RECORD, "reference", changed, ("reference", "display"))
@@ -176,13 +176,13 @@ class Chunk:
         columns = [table[column] for column in CURRENT]
         query = select(*columns).where(where).order_by(table.seq).limit(REVISED_AT_ONCE)
         while rows := self.connection.execute(query.where(table.seq > last)).all():
-            for current in (Current(*row[1:]) for row in rows):
+            for current in (CurrentVersion(*row[1:]) for row in rows):
                 body = current.body.replace(old, new)
                 self._show(name, parse_json(body), current)
             last = rows[-1].seq
             self._flush()
 
-    def _claims(self, records: list[Ready]) -> None:
+    def _claims(self, records: list[ReadyRecord]) -> None:
         """Store the charges of claims (decision P3)."""
         ids = {record.id for record in records if record.reference in self.known}
         charged = {row[0] for row in self.tools.dialect.among(self.connection, CHARGE, "claim", ids, ("claim",))}
@@ -194,18 +194,18 @@ class Chunk:
                 row = {"claim": record.id, "patient": record.patient, "created": record.charge.created}
                 self._put(CHARGE, row | {"cents": record.charge.cents, "paid": 0}, new=record.id not in charged)
 
-    def _reallocate(self, records: list[Ready]) -> None:
+    def _reallocate(self, records: list[ReadyRecord]) -> None:
         """Make the accounts of these claims' patients again, and those of their former patients (REF-08)."""
         before = [self.known[record.reference].patient for record in records if record.reference in self.known]
         reallocate(self.connection, sorted({p for p in [*before, *(r.patient for r in records)] if p}))
 
-    def _observations(self, records: list[Ready]) -> None:
+    def _observations(self, records: list[ReadyRecord]) -> None:
         """Store observations in their form at the interface."""
         current = self._current("Observation", [record.id for record in records if record.reference in self.known])
         for record in records:
             self._show("Observation", record.shown or {}, current.get(record.id))
 
-    def _reports(self, records: list[Ready]) -> None:
+    def _reports(self, records: list[ReadyRecord]) -> None:
         """Store reports in their form at the interface, and their documents."""
         changed = [record.id for record in records if record.reference in self.known]
         current = self._current("DiagnosticReport", changed)
@@ -217,11 +217,11 @@ class Chunk:
                 row = {"report": record.id, "position": position, "content_type": document.content_type}
                 self.changes.add(DOCUMENT, row | {"data": document.data})
 
-    def _current(self, name: str, ids: Collection[str]) -> dict[str, Current]:
+    def _current(self, name: str, ids: Collection[str]) -> dict[str, CurrentVersion]:
         rows = self.tools.dialect.among(self.connection, BODIES[name], "id", ids, CURRENT)
-        return {row[0]: Current(*row[1:]) for row in rows}
+        return {row[0]: CurrentVersion(*row[1:]) for row in rows}
 
-    def _show(self, name: str, stored: dict[str, Any], old: Current | None) -> None:
+    def _show(self, name: str, stored: dict[str, Any], old: CurrentVersion | None) -> None:
         body = dump_json(stored).decode()
         if old is None:
             self.changes.add_resource(RESOURCES[name], stored, body, CLIENT, self.tools.now)
@@ -230,13 +230,13 @@ class Chunk:
 
     # --- questionnaires ---
 
-    def _questionnaires(self, records: list[Ready]) -> None:
+    def _questionnaires(self, records: list[ReadyRecord]) -> None:
         """Store questionnaires one after another: each may retire another of its name (decision Q2)."""
         for record in records:
             self._questionnaire(record)
             self._flush()
 
-    def _questionnaire(self, record: Ready) -> None:
+    def _questionnaire(self, record: ReadyRecord) -> None:
         new = record.shown or {}
         current = self._current("Questionnaire", [record.id]).get(record.id)
         stored = current.stored if current else None
@@ -272,7 +272,7 @@ def _assigned(group: str, name: str | None) -> str:
     return dump_json(reference(group, name or group)).decode()
 
 
-_STORE: dict[str, Callable[[Chunk, list[Ready]], None]] = {
+_STORE: dict[str, Callable[[Chunk, list[ReadyRecord]], None]] = {
     "Encounter": Chunk._encounters,
     "Group": Chunk._groups,
     "Claim": Chunk._claims,

@@ -11,11 +11,11 @@ from starlette.requests import Request
 
 from fhir_service.audit.records import touch
 from fhir_service.interactions import create, plain, update, validate
-from fhir_service.interactions.create import Created
+from fhir_service.interactions.create import CreateResult
 from fhir_service.interactions.if_none_exist import condition_of
 from fhir_service.interface.checking import parse
 from fhir_service.interface.vocabulary import Problem, Resource
-from fhir_service.requests.submitting import written
+from fhir_service.requests.submitting import write_one
 from fhir_service.service import Service
 from fhir_service.web.admission import confirm, unconfirmed
 from fhir_service.web.http import LARGE_BODY, caller_of, parse_body, read_body
@@ -23,9 +23,9 @@ from fhir_service.web.http import LARGE_BODY, caller_of, parse_body, read_body
 T = TypeVar("T")
 
 
-async def created(
+async def create_resource(
     service: Service, resource: Resource, request: Request, conditions: Callable[[Request], Sequence[str]]
-) -> Created:
+) -> CreateResult:
     """Create the resource in a request's body. conditions: returns the values of its `If-None-Exist`."""
     caller = caller_of(request)
     touched = touch(request, "create", resource.name)
@@ -36,7 +36,7 @@ async def created(
     entry = create.Create(resource, model, caller.client, service.site, len(raw), condition)
     entry.token = unconfirmed(request.scope)
     try:
-        made: Created = await written(service, entry)
+        made: CreateResult = await write_one(service, entry)
     finally:
         touched.patients = entry.patients
     confirm(request.scope)
@@ -56,7 +56,7 @@ async def _aside(raw: bytes, work: Callable[..., T], *arguments: Any) -> T:
     return await run_in_threadpool(work, *arguments) if len(raw) > LARGE_BODY else work(*arguments)
 
 
-async def updated(
+async def update_resource(
     service: Service, resource: Resource, request: Request, match: Callable[[Request, Any], str | None]
 ) -> None:
     """Update the resource in a request's path. match: returns the `If-Match` of a request with a body."""
@@ -71,7 +71,7 @@ async def updated(
     since = update.http_date(request.headers.get("if-unmodified-since"))
     conditions = update.Preconditions(since, match(request, body), _tags(request, "if-none-match"))
     entry = update.Update(resource, resource_id, model, caller.client, service.site, len(raw), conditions)
-    touched.patients = await written(service, entry)
+    touched.patients = await write_one(service, entry)
 
 
 def if_none_exist(request: Request) -> Sequence[str]:
@@ -89,7 +89,7 @@ def _tags(request: Request, name: str) -> str | None:
     return ",".join(found) if found else None
 
 
-async def validated(
+async def validate_resource(
     service: Service, resource: Resource, request: Request, within: Callable[[Any], Any] = lambda body: body
 ) -> list[Problem]:
     """Return all problems that a create of a request's body would have. within: returns the resource in the body.
@@ -101,6 +101,6 @@ async def validated(
     raw = await read_body(request, service.settings.max_body)
     body = await _aside(raw, parse_body, raw)
     entry = validate.Validate(resource, within(body), service.site, len(raw))
-    problems: list[Problem] = await written(service, entry)
+    problems: list[Problem] = await write_one(service, entry)
     touched.patients = entry.patients
     return problems

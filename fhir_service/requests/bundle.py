@@ -9,7 +9,7 @@ from fhir_service.interactions.paging import Page
 from fhir_service.interactions.search import SNAPSHOT
 from fhir_service.interactions.update import etag
 from fhir_service.interface.times import instant_text
-from fhir_service.store.bodies import Found
+from fhir_service.store.bodies import StoredVersion
 
 
 def searchset(page: Page) -> bytes:
@@ -22,21 +22,21 @@ def history_bundle(resource_type: str, page: Page) -> bytes:
     return _bundle("history", page, [_version(resource_type, version) for version in page.found])
 
 
-def _version(resource_type: str, version: Found) -> bytes:
+def _version(resource_type: str, version: StoredVersion) -> bytes:
     return b'{"resource":%b,%b' % (version.body, orjson.dumps(origin(resource_type, version))[1:])
 
 
-def origin(resource_type: str, version: Found) -> dict[str, Any]:
+def origin(resource_type: str, version: StoredVersion) -> dict[str, Any]:
     """Return the request that made a version, and the response to it."""
     first = version.version == 1
     url = resource_type if first else f"{resource_type}/{version.id}"
     return {
         "request": {"method": "POST" if first else "PUT", "url": url},
-        "response": {"status": "201" if first else "200"} | how(version),
+        "response": {"status": "201" if first else "200"} | version_and_time(version),
     }
 
 
-def how(found: Found) -> dict[str, str]:
+def version_and_time(found: StoredVersion) -> dict[str, str]:
     """Return the version and the time of a resource, for the response in an entry."""
     return {"etag": etag(found.version), "lastModified": instant_text(found.updated_at)}
 

@@ -28,7 +28,7 @@ class OfPatients(Protocol):
 P = TypeVar("P", bound=OfPatients)
 
 
-async def searched(
+async def search_page(
     service: Service,
     resource: Resource,
     request: Request,

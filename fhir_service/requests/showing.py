@@ -10,17 +10,17 @@ from starlette.requests import Request
 
 from fhir_service.audit.records import touch
 from fhir_service.interactions import update
-from fhir_service.interactions.read import referred, there
+from fhir_service.interactions.read import reference_to, require_found
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.service import Service
-from fhir_service.store.bodies import Found
+from fhir_service.store.bodies import StoredVersion
 from fhir_service.web.http import caller_of
 
 FEW_PARTS = 50
 """So many resources are joined to a Bundle without a thread: it takes less than a millisecond."""
 
 
-async def read(service: Service, resource: Resource, request: Request) -> Found:
+async def read(service: Service, resource: Resource, request: Request) -> StoredVersion:
     """Read the resource in a request's path."""
     resource_id = request.path_params["id"]
     touched = touch(request, "read", resource.name, resource_id)
@@ -30,18 +30,18 @@ async def read(service: Service, resource: Resource, request: Request) -> Found:
     return found
 
 
-def validators(found: Found) -> dict[str, str]:
+def validators(found: StoredVersion) -> dict[str, str]:
     """Return the headers with the version and the time of a resource."""
     changed = format_datetime(found.updated_at.astimezone(UTC), usegmt=True)
     return {"last-modified": changed, "etag": update.etag(found.version)}
 
 
-async def current(service: Service, resource: Resource, resource_id: str) -> Found:
+async def current(service: Service, resource: Resource, resource_id: str) -> StoredVersion:
     """Return the current version of a resource. Raises the 404 that names type and id."""
     if found := service.reader.at_hand(resource, resource_id):
         return found
-    reference = referred(resource, resource_id)
-    return there(await service.reader.together.look_up(reference), reference)
+    reference = reference_to(resource, resource_id)
+    return require_found(await service.reader.together.look_up(reference), reference)
 
 
 def rendered(service: Service, stored: bytes) -> bytes:

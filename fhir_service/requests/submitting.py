@@ -13,7 +13,7 @@ WRITE_SECONDS = 60.0
 """Seconds that a write may wait for the writer. One that has not begun after this time is withdrawn."""
 
 
-async def written(service: Service, entry: Entry) -> Any:
+async def write_one(service: Service, entry: Entry) -> Any:
     """Return the result of one entry, or raise its error."""
     (result,) = await write(service, [entry])
     if isinstance(result, FhirError):

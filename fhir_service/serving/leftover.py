@@ -18,7 +18,7 @@ from sqlalchemy import select
 from fhir_service.admin.asking import run_file
 from fhir_service.audit.chain import files_of, goes_on, head_file, records_of, records_since
 from fhir_service.audit.records import Touch
-from fhir_service.audit.witnesses import Left, left_beside
+from fhir_service.audit.witnesses import LeftWitnesses, left_beside
 from fhir_service.interactions.history import versions_of
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
@@ -41,7 +41,7 @@ _STATUS = {"create": 201, "update": 200}
 log = logging.getLogger(__name__)
 
 
-class _Write(NamedTuple):
+class _StoredWrite(NamedTuple):
     """A stored version of a resource, with its client and its time."""
 
     type: str
@@ -69,7 +69,7 @@ class _Records:
                 key = record["interaction"], record["type"], record["id"], record["client"]
                 self._times[key].append(datetime.fromisoformat(record.get("stored_at") or record["time"]))
 
-    def take(self, write: _Write) -> bool:
+    def take(self, write: _StoredWrite) -> bool:
         """True if a write has a record, which is then used up. Ask for the versions of a resource in order."""
         times = self._times.get((write.interaction, write.type, write.id, write.client), [])
         at = write.at.replace(microsecond=write.at.microsecond // 1000 * 1000)
@@ -90,7 +90,7 @@ def put_on_record(service: Service) -> None:
         log.error("the audit %s cannot be completed: %s", path, type(error).__name__)  # noqa: TRY400
 
 
-def _complete_beside_others(service: Service, path: Path, left: Left) -> None:
+def _complete_beside_others(service: Service, path: Path, left: LeftWitnesses) -> None:
     """Complete the audit by the witnesses of a process that was killed."""
     if witnesses := left.versions():
         # The lock of this transaction waits for a commit of the killed process that is still under way.
@@ -101,7 +101,7 @@ def _complete_beside_others(service: Service, path: Path, left: Left) -> None:
     left.remove()
 
 
-def _complete(service: Service, files: Iterable[Path], since: datetime, writes: Iterable[_Write]) -> None:
+def _complete(service: Service, files: Iterable[Path], since: datetime, writes: Iterable[_StoredWrite]) -> None:
     """Add records of those writes, the versions of each resource in order, that have none in some files."""
     records = _Records(files, since)
     lacking = sorted((write for write in writes if not records.take(write)), key=lambda write: write.at)
@@ -136,7 +136,7 @@ def _changed(path: Path) -> datetime | None:
     return None
 
 
-def _writes(store: Store, since: datetime) -> Iterator[_Write]:
+def _writes(store: Store, since: datetime) -> Iterator[_StoredWrite]:
     """Yield what clients have stored since a time, the versions of each resource in order."""
     with store.read() as connection:
         for name, resource in RESOURCES.items():
@@ -146,15 +146,15 @@ def _writes(store: Store, since: datetime) -> Iterator[_Write]:
             own = versions.c.updated_at >= since, versions.c.client != CLIENT
             columns = versions.c.id, versions.c.version, versions.c.updated_at, versions.c.client
             for row in connection.execute(select(*columns).where(*own).order_by(versions.c.id, versions.c.version)):
-                yield _Write(name, *row)
+                yield _StoredWrite(name, *row)
 
 
-def _stored(store: Store, witnesses: Sequence[Witness]) -> Iterator[_Write]:
+def _stored(store: Store, witnesses: Sequence[Witness]) -> Iterator[_StoredWrite]:
     """Yield the versions that are stored, in order. Those of a failed batch are not."""
     for first in range(0, len(witnesses), _AT_ONCE):
         some = witnesses[first : first + _AT_ONCE]
         there = {one for name in {one.type for one in some} for one in _there(store, name, [one.id for one in some])}
-        yield from (_Write(*one) for one in some if one in there)
+        yield from (_StoredWrite(*one) for one in some if one in there)
 
 
 def _there(store: Store, name: str, ids: Sequence[str]) -> Iterator[Witness]:
@@ -166,7 +166,7 @@ def _there(store: Store, name: str, ids: Sequence[str]) -> Iterator[Witness]:
             yield Witness(name, *row)
 
 
-def _patients(store: Store, write: _Write) -> tuple[str, ...]:
+def _patients(store: Store, write: _StoredWrite) -> tuple[str, ...]:
     """Return the ids of the resource's patients after a write and before it."""
     resource = RESOURCES[write.type]
     versions = versions_of(resource, [write.id])

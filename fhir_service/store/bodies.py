@@ -38,7 +38,7 @@ Reference = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SearchKey:
     """A search as a key of the cache: type, filters and order as sent, and a part of the answer."""
 
     type: str
@@ -47,23 +47,23 @@ class Question:
     offset: int
 
     @property
-    def stretch(self) -> "Question":
+    def stretch(self) -> "SearchKey":
         """The stretch in which this part begins. It ends in that one or in the next."""
         return replace(self, count=STRETCH, offset=self.offset // STRETCH * STRETCH)
 
     @property
-    def stretches(self) -> list["Question"]:
+    def stretches(self) -> list["SearchKey"]:
         """The one or two stretches in which this part lies."""
         first = self.stretch
         return [first] if self.offset + self.count <= first.offset + first.count else [first, first.following]
 
     @property
-    def following(self) -> "Question":
+    def following(self) -> "SearchKey":
         """The next part of the answer, of the same length."""
         return replace(self, offset=self.offset + self.count)
 
 
-class Found(NamedTuple):
+class StoredVersion(NamedTuple):
     """A version of a stored resource: body with markers, number and time of the version, and ids of its patients."""
 
     id: str
@@ -78,7 +78,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
+class _ListedIds:
     """The answer to a search: the number of matches, and the ids on the page."""
 
     total: int
@@ -93,7 +93,7 @@ class Stretch(NamedTuple):
     """
 
     total: int
-    found: list[Found]
+    found: list[StoredVersion]
     size: int
 
 
@@ -102,13 +102,13 @@ class _Stretches:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._kept: OrderedDict[Question, Stretch] = OrderedDict()
+        self._kept: OrderedDict[SearchKey, Stretch] = OrderedDict()
         self.size = 0
 
-    def has(self, part: Question) -> bool:
+    def has(self, part: SearchKey) -> bool:
         return part in self._kept
 
-    def page(self, question: Question) -> tuple[int, list[Found]] | None:
+    def page(self, question: SearchKey) -> tuple[int, list[StoredVersion]] | None:
         """Return total and page of a search if stretches hold it. All stretches are of one state."""
         part = question.stretch
         here = self._kept.get(part)
@@ -120,7 +120,7 @@ class _Stretches:
             found += there.found[: end - part.following.offset]
         return (here.total, found) if len(found) == max(0, end - question.offset) else None
 
-    def keep(self, part: Question, stretch: Stretch) -> None:
+    def keep(self, part: SearchKey, stretch: Stretch) -> None:
         if part in self._kept:
             return
         self._kept[part] = stretch
@@ -148,14 +148,14 @@ class Epoch(NamedTuple):
     commits: int
 
 
-class Bodies:
+class BodyCache:
     """The cache. Above `most` bytes it removes the least recently used entries. Safe for several threads."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._entries: OrderedDict[Reference | Question, Found | _Listed] = OrderedDict()
-        self._questions: defaultdict[str, set[Question]] = defaultdict(set)
+        self._entries: OrderedDict[Reference | SearchKey, StoredVersion | _ListedIds] = OrderedDict()
+        self._questions: defaultdict[str, set[SearchKey]] = defaultdict(set)
         self._stretches = _Stretches(most // _STRETCHES_ARE)
         self.of_a_stretch = self._stretches.most // 2 if self._stretches.most > _LEAST else 0
         """The most bytes of a stretch; 0 if none are kept."""
@@ -169,14 +169,14 @@ class Bodies:
         """The bytes of all entries and stretches."""
         return self.size + self._stretches.size
 
-    def get(self, reference: Reference) -> Found | None:
+    def get(self, reference: Reference) -> StoredVersion | None:
         """Return a resource if it is kept."""
         with self._lock:
             found = self._get(reference)
             self.reads["resource", found is not None] += 1
             return found
 
-    def page(self, question: Question) -> tuple[int, list[Found]] | None:
+    def page(self, question: SearchKey) -> tuple[int, list[StoredVersion]] | None:
         """Return total and page of a search if all of it is kept. All of it is of one state."""
         with self._lock:
             found = self._page(question) or self._stretches.page(question)
@@ -188,30 +188,30 @@ class Bodies:
         with self._lock:
             return self._epoch
 
-    def keep(self, reference: Reference, found: Found, epoch: Epoch) -> None:
+    def keep(self, reference: Reference, found: StoredVersion, epoch: Epoch) -> None:
         """Keep a resource that was looked up if no body has changed since that epoch."""
         with self._lock:
             if epoch.changes == self._epoch.changes and epoch.changes % 2 == 0:
                 self._keep(reference, found)
 
-    def keep_page(self, question: Question, total: int, ids: Sequence[str], epoch: Epoch) -> None:
+    def keep_page(self, question: SearchKey, total: int, ids: Sequence[str], epoch: Epoch) -> None:
         """Keep the answer to a search if nothing was stored since that epoch."""
         sent = sum(len(name) + len(value) for name, value in question.sent)
         with self._lock:
             if epoch == self._epoch and epoch.commits % 2 == 0:
                 self._questions[question.type].add(question)
-                self._keep(question, _Listed(total, tuple(ids), OVERHEAD + sent + _OF_AN_ID * len(ids)))
+                self._keep(question, _ListedIds(total, tuple(ids), OVERHEAD + sent + _OF_AN_ID * len(ids)))
 
     @property
     def takes_stretches(self) -> bool:
         """True if stretches are kept, and nothing was stored within `CALM` seconds."""
         return self.of_a_stretch > 0 and time.monotonic() - self._stored_at > CALM
 
-    def has_stretch(self, part: Question) -> bool:
+    def has_stretch(self, part: SearchKey) -> bool:
         with self._lock:
             return self._stretches.has(part)
 
-    def keep_stretch(self, part: Question, stretch: Stretch, epoch: Epoch) -> None:
+    def keep_stretch(self, part: SearchKey, stretch: Stretch, epoch: Epoch) -> None:
         """Keep a stretch if nothing was stored since that epoch."""
         with self._lock:
             if epoch == self._epoch and epoch.commits % 2 == 0:
@@ -258,22 +258,22 @@ class Bodies:
         """Begin or end a commit."""
         self._epoch, self._stored_at = Epoch(self._epoch.changes + changes, self._epoch.commits + 1), time.monotonic()
 
-    def _get(self, reference: Reference) -> Found | None:
+    def _get(self, reference: Reference) -> StoredVersion | None:
         found = self._entries.get(reference)
-        if not isinstance(found, Found):
+        if not isinstance(found, StoredVersion):
             return None
         self._entries.move_to_end(reference)
         return found
 
-    def _page(self, question: Question) -> tuple[int, list[Found]] | None:
+    def _page(self, question: SearchKey) -> tuple[int, list[StoredVersion]] | None:
         listed = self._entries.get(question)
-        if not isinstance(listed, _Listed):
+        if not isinstance(listed, _ListedIds):
             return None
         self._entries.move_to_end(question)
         page = [found for each in listed.ids if (found := self._get((question.type, each)))]
         return (listed.total, page) if len(page) == len(listed.ids) else None
 
-    def _keep(self, key: Reference | Question, entry: Found | _Listed) -> None:
+    def _keep(self, key: Reference | SearchKey, entry: StoredVersion | _ListedIds) -> None:
         if entry.size > self._most or key in self._entries:
             return
         self._entries[key] = entry
@@ -281,9 +281,9 @@ class Bodies:
         while self.size > self._most:
             oldest = next(iter(self._entries))
             self._remove(oldest)
-            if isinstance(oldest, Question):
+            if isinstance(oldest, SearchKey):
                 self._questions[oldest.type].discard(oldest)
 
-    def _remove(self, key: Reference | Question) -> None:
+    def _remove(self, key: Reference | SearchKey) -> None:
         if entry := self._entries.pop(key, None):
             self.size -= entry.size

@@ -29,7 +29,7 @@ from fhir_service.store.tables import (
     side_rows,
     side_tables,
 )
-from fhir_service.store.view import Code, Current
+from fhir_service.store.view import Code, CurrentVersion
 
 if TYPE_CHECKING:
     from fhir_service.store.postgresql import PostgreSql
@@ -106,7 +106,7 @@ class Changes:
         """Note that a create was conditional on an identifier that did not exist."""
         self._claimed[SIDES[name, "identifier"]].add(identifier)
 
-    def replace_resource(self, name: str, old: Current, stored: dict[str, Any], new: Current) -> None:
+    def replace_resource(self, name: str, old: CurrentVersion, stored: dict[str, Any], new: CurrentVersion) -> None:
         """Add a new version of a resource, and move the old one to the history."""
         reference = f"{name}/{stored['id']}"
         kept = {"reference": reference, "version": old.version, "updated_at": old.updated_at, "client": old.client}

@@ -14,7 +14,7 @@ Added = tuple[Table, Sequence[Row], Sequence[str]]
 """A table, new rows of it, and the columns of their values, in order."""
 
 
-class Ask(NamedTuple):
+class RowQuery(NamedTuple):
     """A question for columns of the rows whose `key` is one of `keys`. changing: these rows may be changed."""
 
     table: Table
@@ -25,7 +25,7 @@ class Ask(NamedTuple):
     changing: bool = False
 
 
-Fetch = Callable[[Sequence[Ask]], list[list[Row]]]
+Fetch = Callable[[Sequence[RowQuery]], list[list[Row]]]
 """Answer several asks, together if the database can."""
 
 
@@ -129,7 +129,7 @@ class Dialect(Protocol):
         """Return the rows whose `key` is one of `keys`, by one statement."""
 
 
-class Way(NamedTuple):
+class AttemptLocks(NamedTuple):
     """The locks of one attempt of a batch.
 
     holds: lock the rows that it may change when they are read. alone: lock all other writers out.

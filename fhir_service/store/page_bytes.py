@@ -39,7 +39,7 @@ def body_if_it_fits(
     return case((or_(so_far == size, so_far <= 8 * most), body)).label("body")
 
 
-class Turns:
+class PageTurns:
     """Let readers fetch `most` bodies at the same time. A reader waits for its turn, at most `seconds`."""
 
     def __init__(self, most: int, seconds: float) -> None:
@@ -68,7 +68,7 @@ class Turns:
                 self._room.notify()
 
 
-class Lanes:
+class PageLanes:
     """Separate turns for pages of few bodies, pages of many, histories of a resource, and histories of a type.
 
     Only one page of a history is read at a time: DuckDB holds all its bodies in memory.
@@ -76,10 +76,10 @@ class Lanes:
 
     def __init__(self, seconds: float) -> None:
         most = 5 * FEW, AT_ONCE, 1, 1
-        self._few, self._many, self._of_one, self._of_type = (Turns(each, seconds) for each in most)
+        self._few, self._many, self._of_one, self._of_type = (PageTurns(each, seconds) for each in most)
 
-    def page(self, bodies: int) -> Turns:
+    def page(self, bodies: int) -> PageTurns:
         return self._few if bodies <= FEW else self._many
 
-    def history(self, of_one: bool) -> Turns:
+    def history(self, of_one: bool) -> PageTurns:
         return self._of_one if of_one else self._of_type

@@ -13,7 +13,7 @@ _LOOK, _PAUSE = 1.0, 0.05
 _ATTEMPTS = 100
 
 
-class Read:
+class TimedRead:
     """A read, with the monotonic time of its beginning. It can be ended only while it has a connection."""
 
     def __init__(self, began: float, lock: threading.Lock) -> None:
@@ -36,19 +36,19 @@ def _nothing() -> None:
     pass
 
 
-class Patience:
+class ReadTimeLimit:
     """End reads that take longer than `seconds`. The first read starts a thread that looks for them."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._reads: set[Read] = set()
+        self._reads: set[TimedRead] = set()
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._watcher: threading.Thread | None = None
 
     @contextmanager
-    def read(self) -> Iterator[Read]:
+    def read(self) -> Iterator[TimedRead]:
         """Enter this context before a read takes a connection. Raises the 503 of a service that is ending."""
-        read = Read(time.monotonic(), self._lock)
+        read = TimedRead(time.monotonic(), self._lock)
         with self._lock:
             if self._closed.is_set():
                 raise FhirError(UNAVAILABLE)

@@ -16,7 +16,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateColumn
 
 from fhir_service.store.arrays import Array, array
-from fhir_service.store.dialect import Added, Ask, Row, Way
+from fhir_service.store.dialect import Added, AttemptLocks, Row, RowQuery
 from fhir_service.store.expressions import HEAD
 from fhir_service.store.postgresql_ddl import (
     NUMBERS,
@@ -125,9 +125,9 @@ class PostgreSql:
         """Return the engine for batches, which send BEGIN and COMMIT together with other statements."""
         return engine.execution_options(isolation_level="AUTOCOMMIT")
 
-    def enter(self, connection: Connection, way: Way) -> "Turn":
+    def enter(self, connection: Connection, way: AttemptLocks) -> "BatchTransaction":
         """Begin a batch on a connection without a transaction, while other processes may write."""
-        return Turn(_raw(connection), way)
+        return BatchTransaction(_raw(connection), way)
 
     def undone(self, _error: BaseException) -> bool:
         return False
@@ -226,18 +226,18 @@ class PostgreSql:
     ) -> list[Row]:
         if not keys:
             return []
-        return _fetched(_asked(_raw(connection), Ask(table, key, keys, columns, where), prepare=None))
+        return _fetched(_asked(_raw(connection), RowQuery(table, key, keys, columns, where), prepare=None))
 
 
-class Turn:
+class BatchTransaction:
     """The transaction of a batch: it reads what the batch asks for, and takes numbers for it."""
 
-    def __init__(self, raw: psycopg.Connection[Any], way: Way) -> None:
+    def __init__(self, raw: psycopg.Connection[Any], way: AttemptLocks) -> None:
         self._raw, self._way = raw, way
         self._next: int | None = None
         self._end = 0
 
-    def fetch(self, asks: Sequence[Ask]) -> list[list[Row]]:
+    def fetch(self, asks: Sequence[RowQuery]) -> list[list[Row]]:
         """Answer asks in one exchange. The first call also begins the transaction."""
         number = None
         with self._raw.pipeline():
@@ -286,7 +286,7 @@ _KEEP_PLANS = "".join(f", set_config('{name}', '{value}', true)" for name, value
 
 
 def _asked(
-    raw: psycopg.Connection[Any], ask: Ask, holds: bool = False, prepare: bool | None = True
+    raw: psycopg.Connection[Any], ask: RowQuery, holds: bool = False, prepare: bool | None = True
 ) -> psycopg.Cursor[Row]:
     """Send an ask.
 

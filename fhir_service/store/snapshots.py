@@ -78,7 +78,7 @@ def seen_by(count: Select[Any]) -> Select[Any]:
     return count.add_columns(literal_column("pg_current_snapshot()::text").label("seen"))
 
 
-def taken(epoch: str, search: str, total: int, seen: str) -> Snapshot | None:
+def first_snapshot(epoch: str, search: str, total: int, seen: str) -> Snapshot | None:
     """Return the snapshot of a first page; None if too many transactions were unfinished."""
     return Snapshot(epoch, search, total, seen) if seen.count(",") < MOST_UNDER_WAY else None
 

@@ -20,8 +20,8 @@ from fhir_service.store.dialects import DuckDb, dialect_of
 from fhir_service.store.load_label import NAME as LABEL
 from fhir_service.store.load_label import say_label
 from fhir_service.store.migrations import migrate
-from fhir_service.store.page_bytes import Lanes
-from fhir_service.store.patience import Patience
+from fhir_service.store.page_bytes import PageLanes
+from fhir_service.store.patience import ReadTimeLimit
 from fhir_service.store.room import too_much, unavailable
 from fhir_service.store.tables import BODIES, PROBE, SCHEMA_VERSION, STORE, metadata
 
@@ -34,8 +34,8 @@ class Store:
     def __init__(self, dialect: Dialect, engine: Engine, create: bool = True, read_seconds: int = 30) -> None:
         self.dialect = dialect
         self.engine = engine
-        self._patience = Patience(read_seconds)
-        self.lanes = Lanes(read_seconds)
+        self._patience = ReadTimeLimit(read_seconds)
+        self.lanes = PageLanes(read_seconds)
         self._answering = dialect.answering(engine, read_seconds)
         self._readers = {
             (several, asked): dialect.reader(self._answering if asked else engine, several)

@@ -20,7 +20,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateColumn
 
 from fhir_service.interface.fast.forms import Column as Drawing
-from fhir_service.interface.fast.forms import Drawn, Maker, Side, maker
+from fhir_service.interface.fast.forms import DrawnValues, Maker, Side, maker
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.times import period_of
 from fhir_service.interface.vocabulary import Param, Resource
@@ -268,9 +268,9 @@ def _maker(resource: Resource) -> Maker:
     return maker(resource.stored or {}, columns, sides)
 
 
-def _declared(draw: Draw) -> Drawn:
+def _declared(draw: Draw) -> DrawnValues:
     """Return the declared path of a value. Only resources with a declared form have one."""
-    assert isinstance(draw, Drawn)  # noqa: S101 - a declaration of ours
+    assert isinstance(draw, DrawnValues)  # noqa: S101 - a declaration of ours
     return draw
 
 

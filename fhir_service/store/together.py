@@ -11,7 +11,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Together(Generic[K, V]):
+class SharedLookups(Generic[K, V]):
     """One kind of look-up, in one event loop. find: return the values of those keys that exist."""
 
     def __init__(self, find: Callable[[Collection[K]], Mapping[K, V]]) -> None:

@@ -17,7 +17,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.scopes import unauthenticated
 from fhir_service.interface.site import Site
-from fhir_service.store.dialect import Ask, Dialect, Fetch, Row
+from fhir_service.store.dialect import Dialect, Fetch, Row, RowQuery
 from fhir_service.store.tables import ACCOUNT, BODIES, CHARGE, NOT_REVOKED, NOTE, RECORD, SIDES, TOKEN
 
 AUTOMATION = "Practitioner/automation"
@@ -53,7 +53,7 @@ class StoredRecord:
 
 
 @dataclass(slots=True)
-class Current:
+class CurrentVersion:
     """The current version of a resource."""
 
     seq: int
@@ -67,9 +67,9 @@ class Current:
         found: dict[str, Any] = parse_json(self.body)
         return found
 
-    def followed(self, now: datetime, client: str, body: str) -> "Current":
+    def followed(self, now: datetime, client: str, body: str) -> "CurrentVersion":
         """Return the next version. Its time is later than this one's, even if the clock is behind."""
-        return Current(self.seq, self.version + 1, _after(self.updated_at, now), client, body)
+        return CurrentVersion(self.seq, self.version + 1, _after(self.updated_at, now), client, body)
 
 
 def _after(last: datetime, now: datetime) -> datetime:
@@ -114,7 +114,7 @@ def _automation() -> StoredRecord:
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptRows:
     """Rows that were read, and that each later batch keeps up to date.
 
     They are valid while no other process writes, and until a batch fails. Records are kept by reference; accounts and
@@ -132,7 +132,7 @@ class Kept:
         return max(len(self.records), len(self.accounts), len(self.notes)) > MOST_KEPT
 
     @classmethod
-    def read(cls, connection: Connection) -> "Kept":
+    def read(cls, connection: Connection) -> "KeptRows":
         """Read the small tables of a store."""
         kept = cls()
         kept.add_records(_all(connection, RECORD, _OF_RECORD))
@@ -173,7 +173,7 @@ def _all(connection: Connection, table: Table, columns: Sequence[str], *where: C
     return [tuple(row) for row in rows]
 
 
-def one_by_one(dialect: Dialect, connect: Callable[[], Connection], asks: Sequence[Ask]) -> list[list[Row]]:
+def one_by_one(dialect: Dialect, connect: Callable[[], Connection], asks: Sequence[RowQuery]) -> list[list[Row]]:
     """Answer each ask by a statement. connect: returns the connection; it is called only if one is needed."""
     found = []
     for ask in asks:
@@ -215,7 +215,7 @@ class View:
     There are two rounds: first what the entries name, then what those records name.
     """
 
-    def __init__(self, fetch: Fetch, needs: Needs, parsed: Questionnaires, kept: Kept) -> None:
+    def __init__(self, fetch: Fetch, needs: Needs, parsed: Questionnaires, kept: KeptRows) -> None:
         # `difference` looks each key up in the dict; `- keys()` would iterate over all that is kept.
         patients, unparsed = (
             needs.patients.difference(kept.accounts),
@@ -224,13 +224,16 @@ class View:
         # Ask for accounts before charges: if an account has not changed since it was read, neither have its charges.
         tokens, records, questionnaires, accounts, charges, *others = fetch(
             [
-                Ask(TOKEN, "hash", needs.tokens, ("hash",), NOT_REVOKED),
-                Ask(RECORD, "reference", needs.records.difference(kept.records), _OF_RECORD),
-                Ask(BODIES["Questionnaire"], "id", unparsed, ("id", "body")),
-                Ask(ACCOUNT, "patient", patients, _OF_ACCOUNT, changing=True),
-                Ask(CHARGE, "patient", patients, _OF_CHARGE, "paid < cents"),
-                *(Ask(BODIES[name], "id", ids, _OF_CURRENT, changing=True) for name, ids in _by_name(needs.current)),
-                *(Ask(SIDES[name, "identifier"], "code", c, _OF_CODE) for name, c in _by_name(needs.identifiers)),
+                RowQuery(TOKEN, "hash", needs.tokens, ("hash",), NOT_REVOKED),
+                RowQuery(RECORD, "reference", needs.records.difference(kept.records), _OF_RECORD),
+                RowQuery(BODIES["Questionnaire"], "id", unparsed, ("id", "body")),
+                RowQuery(ACCOUNT, "patient", patients, _OF_ACCOUNT, changing=True),
+                RowQuery(CHARGE, "patient", patients, _OF_CHARGE, "paid < cents"),
+                *(
+                    RowQuery(BODIES[name], "id", ids, _OF_CURRENT, changing=True)
+                    for name, ids in _by_name(needs.current)
+                ),
+                *(RowQuery(SIDES[name, "identifier"], "code", c, _OF_CODE) for name, c in _by_name(needs.identifiers)),
             ]
         )
         self._tokens = {digest for (digest,) in tokens}
@@ -245,19 +248,20 @@ class View:
         self.questionnaires = kept.questionnaires
         current = dict(zip(sorted(needs.current), others, strict=False))
         coded = dict(zip(sorted(needs.identifiers), others[len(current) :], strict=True))
-        self.current = {name: {row[0]: Current(*row[1:]) for row in rows} for name, rows in current.items()}
+        self.current = {name: {row[0]: CurrentVersion(*row[1:]) for row in rows} for name, rows in current.items()}
         self._follow(fetch, needs, coded, kept)
 
-    def _follow(self, fetch: Fetch, needs: Needs, coded: dict[str, list[Row]], kept: Kept) -> None:
+    def _follow(self, fetch: Fetch, needs: Needs, coded: dict[str, list[Row]], kept: KeptRows) -> None:
         """Fetch the notes of encounters, and the ids of the resources whose identifiers were found.
 
         Notes that new responses make are not kept: they are rarely named again.
         """
         named = (self.records.get(reference) for reference in needs.records)
         notes = needs.notes | {record.note for record in named if record and record.note}
-        asks = [Ask(NOTE, "id", notes.difference(kept.notes), ("id", "patient", "encounter", "state"))]
+        asks = [RowQuery(NOTE, "id", notes.difference(kept.notes), ("id", "patient", "encounter", "state"))]
         asks += [
-            Ask(BODIES[name], "seq", {row[2] for row in rows}, _of_identified(name)) for name, rows in coded.items()
+            RowQuery(BODIES[name], "seq", {row[2] for row in rows}, _of_identified(name))
+            for name, rows in coded.items()
         ]
         found, *numbered = fetch(asks) if any(ask.keys for ask in asks) else [[] for _ in asks]
         kept.notes |= {row[0]: StoredNote(*row) for row in found}

@@ -10,7 +10,7 @@ from fhir_service.interface.outcomes import FhirError
 from fhir_service.service import Service
 from fhir_service.store.tables import PROBE
 from fhir_service.store.view import Needs
-from fhir_service.writing.entry import Desk
+from fhir_service.writing.entry import CommitContext
 
 FRESH_SECONDS = 10.0
 """Seconds for which the last commit proves that the store can be written."""
@@ -28,7 +28,7 @@ class Probe:
     def ask(self, needs: Needs) -> None:
         """Ask for nothing."""
 
-    def act(self, desk: Desk) -> None:
+    def act(self, desk: CommitContext) -> None:
         desk.changes.say(PROBE, desk.now.isoformat())
 
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fhir_service.in_hand import Share, weight
+from fhir_service.in_hand import BodyShare, weight
 from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.outcomes import INVALID, NOT_FOUND, NOT_SUPPORTED, TOO_LARGE, FhirError
 from fhir_service.interface.scopes import Caller, letter_of
@@ -33,14 +33,14 @@ _NOT_WANTED = re.compile(r"q=0(?:\.0{0,3})?")
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-class Right(NamedTuple):
+class RequiredRight(NamedTuple):
     """The right that a path needs: a letter of `cruds` on a type, by method. reading: the letter for GET."""
 
     type: str
     reading: str
 
 
-def route(path: str, right: Right | None = None, **handlers: Handler | None) -> Route:
+def route(path: str, right: RequiredRight | None = None, **handlers: Handler | None) -> Route:
     """Return a route with a handler for each of its methods. Any other method is 405, or 403 without its right."""
     return Route(path, _ByMethod(path, right, handlers))
 
@@ -48,7 +48,7 @@ def route(path: str, right: Right | None = None, **handlers: Handler | None) -> 
 class _ByMethod:
     """An ASGI endpoint that chooses the handler by method."""
 
-    def __init__(self, path: str, right: Right | None, handlers: dict[str, Handler | None]) -> None:
+    def __init__(self, path: str, right: RequiredRight | None, handlers: dict[str, Handler | None]) -> None:
         self._path, self._right = path, right
         self._handlers = {method: handler for method, handler in handlers.items() if handler}
 
@@ -149,8 +149,8 @@ async def _limited(request: Request, limit: int) -> bytes:
     return raw
 
 
-def _share(request: Request) -> Share:
-    share: Share = request.scope["share"]
+def _share(request: Request) -> BodyShare:
+    share: BodyShare = request.scope["share"]
     return share
 
 

@@ -15,8 +15,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fhir_service.audit.records import unwritten
-from fhir_service.in_hand import Share
+from fhir_service.audit.records import audit_unwritable
+from fhir_service.in_hand import BodyShare
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import EXCEPTION, THROTTLED, FhirError, outcome_of
 from fhir_service.service import Service
@@ -48,7 +48,7 @@ class _Answer:
     status: int = 0
 
 
-class Surroundings:
+class Middleware:
     """The middleware around the routes. open_paths: prefixes of paths that authenticate their requests themselves."""
 
     def __init__(self, app: ASGIApp, service: Service, open_paths: tuple[str, ...]) -> None:
@@ -61,9 +61,9 @@ class Surroundings:
             await self._app(scope, receive, send)
             return
         scope["audit"] = self._service.audit
-        scope["share"] = share = Share(self._service.in_hand)
+        scope["share"] = share = BodyShare(self._service.in_hand)
         request = Request(scope)
-        span = traces.began(request.headers.get("traceparent"))
+        span = traces.begin_span(request.headers.get("traceparent"))
         answer = _Answer(self._correlation(request), time.perf_counter(), span)
 
         async def sending(message: Message) -> None:
@@ -133,7 +133,7 @@ class Surroundings:
     def _audit(self, scope: Scope, answer: _Answer) -> None:
         """Audit the acts of an answer. Raises the 503 of data that cannot be shown without a record."""
         if not self._record(scope, answer):
-            raise unwritten()
+            raise audit_unwritable()
 
     def _record(self, scope: Scope, answer: _Answer) -> bool:
         """Audit the acts that were not audited yet. Return False if that failed for a request that only reads."""
@@ -149,7 +149,7 @@ class Surroundings:
         template = scope.get("template", "unknown")
         seconds = time.perf_counter() - answer.began
         self._service.metrics.answered(method, template, answer.status, seconds)
-        traces.ended(answer.span, method, template, answer.status)
+        traces.end_span(answer.span, method, template, answer.status)
         if access.isEnabledFor(logging.INFO):
             record: dict[str, Any] = {
                 "time": self._service.clock().isoformat(timespec="milliseconds"),

@@ -44,7 +44,7 @@ def use(provider: "TracerProvider | None") -> None:
     Traces.tracer = provider.get_tracer(NAME) if provider else None
 
 
-def began(traceparent: str | None) -> Any:
+def begin_span(traceparent: str | None) -> Any:
     """Begin the span of a request, in the trace that its `traceparent` names; None if there are no traces."""
     if Traces.tracer is None:
         return None
@@ -58,7 +58,7 @@ def began(traceparent: str | None) -> Any:
     return span
 
 
-def ended(span: Any, method: str, template: str, status: int) -> None:
+def end_span(span: Any, method: str, template: str, status: int) -> None:
     """End the span of a request. template: its path without ids."""
     if span is None:
         return

@@ -19,13 +19,13 @@ from sqlalchemy import Connection
 
 from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.site import Site
-from fhir_service.store.bodies import Bodies
+from fhir_service.store.bodies import BodyCache
 from fhir_service.store.changes import Changes
 from fhir_service.store.rows import Sums
 from fhir_service.store.store import Store
-from fhir_service.store.view import Kept, Needs, Questionnaires, View, one_by_one
-from fhir_service.writing.contending import Contender, InDoubt, Outcome, Witnessed, contender_of
-from fhir_service.writing.entry import Desk, Entry
+from fhir_service.store.view import KeptRows, Needs, Questionnaires, View, one_by_one
+from fhir_service.writing.contending import BatchOutcome, Contender, InDoubt, Witnessed, contender_of
+from fhir_service.writing.entry import CommitContext, Entry
 
 MOST_AHEAD = 200
 """The most entries of a commit that is stored ahead of the tables. More of them cost less if they go there at once."""
@@ -43,7 +43,7 @@ class CommitFailed(Exception):
     """A commit did not succeed: its changes may be stored or not."""
 
 
-class _Turn:
+class _LazyTransaction:
     """The transaction of a batch. It begins when the batch first reads from the tables or writes to them."""
 
     def __init__(self, begin: Callable[[], Connection]) -> None:
@@ -82,7 +82,7 @@ class Readers:
         return taken
 
 
-class _Lately:
+class _CommitTimes:
     """The monotonic times of the last commit and of the last large commit."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class Commits:
         site: Site,
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
-        bodies: Bodies,
+        bodies: BodyCache,
         committed: Callable[[int], None],
         collided: Callable[[], None],
         witnessed: Witnessed,
@@ -124,9 +124,9 @@ class Commits:
         self._contender = contender_of(store, collided, witnessed)
         self._bodies, self._readers = bodies, Readers()
         self._questionnaires = Questionnaires(site)
-        self._kept: Kept | None = None
+        self._kept: KeptRows | None = None
         self._seq = store.last_seq()
-        self._lately = _Lately()
+        self._lately = _CommitTimes()
 
     @property
     def readers(self) -> Readers:
@@ -269,14 +269,14 @@ class Commits:
             return self._carried_out_beside_others(self._contender, needs, entries, whole)
         # Until the commit has succeeded, nothing that was read may be kept.
         kept, self._kept = self._kept, None
-        with closing(_Turn(self._begun)) as turn:
+        with closing(_LazyTransaction(self._begun)) as turn:
             if kept is None or kept.full:
                 # Fresh data are read from the tables, which must have all sums by then.
                 self._catch_up(sums=True)
-                kept = Kept.read(turn.connection())
+                kept = KeptRows.read(turn.connection())
             view = View(partial(one_by_one, self._store.dialect, turn.connection), needs, self._questionnaires, kept)
             changes = Changes(self.next_seq)
-            desk = Desk(view, changes, self._site, self._clock(), self._new_id)
+            desk = CommitContext(view, changes, self._site, self._clock(), self._new_id)
             results = _outcomes(entries, desk, whole)
             if whole and any(isinstance(result, FhirError) for result in results[-1:]):
                 return results
@@ -290,9 +290,9 @@ class Commits:
     def _carried_out_beside_others(
         self, contender: Contender, needs: Needs, entries: list[Entry], whole: bool
     ) -> list[Any]:
-        def carry_out(view: View, changes: Changes) -> Outcome:
-            results = _outcomes(entries, Desk(view, changes, self._site, self._clock(), self._new_id), whole)
-            return Outcome(results, not (whole and any(isinstance(result, FhirError) for result in results[-1:])))
+        def carry_out(view: View, changes: Changes) -> BatchOutcome:
+            results = _outcomes(entries, CommitContext(view, changes, self._site, self._clock(), self._new_id), whole)
+            return BatchOutcome(results, not (whole and any(isinstance(result, FhirError) for result in results[-1:])))
 
         try:
             results, stored = contender.commit(needs, self._questionnaires, carry_out)
@@ -303,7 +303,7 @@ class Commits:
             self._committed(len(entries))
         return results
 
-    def _keep(self, turn: _Turn, changes: Changes, entries: list[Entry]) -> None:
+    def _keep(self, turn: _LazyTransaction, changes: Changes, entries: list[Entry]) -> None:
         """Store changes durably: a few new records ahead of the tables, all else in the tables.
 
         Soon after a large commit, small ones go into the tables too: the next large commit would have to bring them
@@ -335,7 +335,7 @@ class Commits:
             raise CommitFailed(type(error).__name__) from None
 
 
-def _outcomes(entries: list[Entry], desk: Desk, whole: bool) -> list[Any]:
+def _outcomes(entries: list[Entry], desk: CommitContext, whole: bool) -> list[Any]:
     """Carry out entries in order. whole: stop at the first that is refused."""
     results = []
     for entry in entries:

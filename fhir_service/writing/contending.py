@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from sqlalchemy import Connection, Engine, text
 
 from fhir_service.store.changes import Changes, Witness
-from fhir_service.store.dialect import Way
+from fhir_service.store.dialect import AttemptLocks
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES, HISTORY
-from fhir_service.store.view import Kept, Needs, Questionnaires, View
+from fhir_service.store.view import KeptRows, Needs, Questionnaires, View
 
 if TYPE_CHECKING:
     from fhir_service.store.postgresql import PostgreSql
 
-WAYS = (Way(), Way(holds=True), Way(holds=True), Way(alone=True))
+WAYS = (AttemptLocks(), AttemptLocks(holds=True), AttemptLocks(holds=True), AttemptLocks(alone=True))
 """How each attempt of a batch locks what it reads."""
 LOOKS = (0.05, 0.5, 1.0, 2.0)
 """Seconds before each search for a batch whose commit got no answer. A database may be restarting meanwhile."""
@@ -36,7 +36,7 @@ class InDoubt(Exception):
     """A commit got no answer, and the database could not be asked if the batch is stored."""
 
 
-class Outcome(NamedTuple):
+class BatchOutcome(NamedTuple):
     """The results of a batch's entries. keep: store its changes."""
 
     results: list[Any]
@@ -60,7 +60,7 @@ class Contender:
         self._kept: Connection | None = None
 
     def commit(
-        self, needs: Needs, parsed: Questionnaires, carry_out: Callable[[View, Changes], Outcome]
+        self, needs: Needs, parsed: Questionnaires, carry_out: Callable[[View, Changes], BatchOutcome]
     ) -> tuple[list[Any], bool]:
         """Carry out a batch. Return its results, and True if something was stored.
 
@@ -80,11 +80,15 @@ class Contender:
         return self._attempt(WAYS[-1], needs, parsed, carry_out)
 
     def _attempt(
-        self, way: Way, needs: Needs, parsed: Questionnaires, carry_out: Callable[[View, Changes], Outcome]
+        self,
+        way: AttemptLocks,
+        needs: Needs,
+        parsed: Questionnaires,
+        carry_out: Callable[[View, Changes], BatchOutcome],
     ) -> tuple[list[Any], bool]:
         with self._begun() as connection:
             turn = self._dialect.enter(connection, way)
-            view = View(turn.fetch, needs, parsed, Kept())
+            view = View(turn.fetch, needs, parsed, KeptRows())
             changes = Changes(turn.next_seq)
             results, keep = carry_out(view, changes)
             if not (keep and changes):
@@ -135,7 +139,7 @@ class Contender:
             time.sleep(pause)
             try:
                 with self._begun() as connection:
-                    self._dialect.enter(connection, Way(alone=True)).fetch(())
+                    self._dialect.enter(connection, AttemptLocks(alone=True)).fetch(())
                     return bool(connection.execute(_WITNESS[witness.type], witness._asdict()).scalar())
             except Exception as error:
                 if not self._dialect.passing(error):

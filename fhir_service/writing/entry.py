@@ -10,7 +10,7 @@ from fhir_service.store.changes import Changes
 from fhir_service.store.view import Needs, View
 
 
-class Desk:
+class CommitContext:
     """The context in which the entries of one commit act: view, changes, time, and the world for the rules."""
 
     __slots__ = ("changes", "moment", "new_id", "now", "view", "world")
@@ -27,4 +27,4 @@ class Entry(Protocol):
 
     def ask(self, needs: Needs) -> None: ...
 
-    def act(self, desk: Desk) -> Any: ...
+    def act(self, desk: CommitContext) -> Any: ...

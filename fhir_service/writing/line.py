@@ -42,7 +42,7 @@ _SLOW = 0.0002
 
 
 @dataclass(slots=True)
-class Waiting:
+class WaitingEntries:
     """The entries of one request, and the future that gets a result or a FhirError for each.
 
     whole: store all entries or none. If one is refused, the results end with its FhirError.
@@ -77,7 +77,7 @@ class Waiting:
 
 
 @dataclass(slots=True)
-class Function:
+class WriterFunction:
     """A function to run in a transaction of its own. For `resources` and `records` see `Writer.transact`."""
 
     function: Callable[[Connection], Any]
@@ -91,10 +91,10 @@ class Function:
         return self.resources
 
 
-Work = Waiting | Function
+Work = WaitingEntries | WriterFunction
 
 
-class Line:
+class WriterQueue:
     """The queue of the writer. Any thread may call `put` and `close`; the rest is for the writer's thread."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class Line:
 
     def took(self, works: Sequence[Work], seconds: float) -> None:
         """Note how long a turn took."""
-        requests = [work for work in works if isinstance(work, Waiting) and not work.future.cancelled()]
+        requests = [work for work in works if isinstance(work, WaitingEntries) and not work.future.cancelled()]
         if requests:
             # A client that was just answered is likely to write again. Waiting for it saves a commit of its own.
             self._company = sum(not work.large for work in requests) + len(self)
@@ -157,7 +157,7 @@ class Line:
     def _in(self, seconds: float) -> float:
         """Return how many entries fit into a time, or into twice that time if two requests can end in it."""
         most = seconds / self._pace
-        two = sum(len(work.entries) for work in islice(self._waiting[True], 2) if isinstance(work, Waiting))
+        two = sum(len(work.entries) for work in islice(self._waiting[True], 2) if isinstance(work, WaitingEntries))
         return max(most, two) if two <= 2 * most else most
 
     def _sort(self) -> None:
@@ -171,7 +171,7 @@ class Line:
         else:
             self._waiting[work.large].append(work)
             # A sign-in does not count. An import begins with one, and would get a commit for each of its bundles.
-            if isinstance(work, Waiting) and not work.large:
+            if isinstance(work, WaitingEntries) and not work.large:
                 self._single_at = time.monotonic()
 
     def _small_turn(self) -> list[Work]:
@@ -195,7 +195,7 @@ class Line:
         entries = size = 0
         while waiting:
             work = waiting[0]
-            if isinstance(work, Waiting) and not work.alone:
+            if isinstance(work, WaitingEntries) and not work.alone:
                 entries, size = entries + len(work.entries), size + work.size
             if (group or started) and (work.alone or entries > most or size > MOST_BYTES):
                 break

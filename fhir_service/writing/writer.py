@@ -18,13 +18,13 @@ from sqlalchemy import Connection
 
 from fhir_service.interface.outcomes import EXCEPTION, UNAVAILABLE, FhirError
 from fhir_service.interface.site import Site
-from fhir_service.store.bodies import Bodies
+from fhir_service.store.bodies import BodyCache
 from fhir_service.store.room import unavailable
 from fhir_service.store.store import Store
 from fhir_service.writing.commits import CommitFailed, Commits
 from fhir_service.writing.contending import Witnessed
 from fhir_service.writing.entry import Entry
-from fhir_service.writing.line import Function, Line, Waiting, Work
+from fhir_service.writing.line import WaitingEntries, Work, WriterFunction, WriterQueue
 
 REST = 0.05
 """Seconds without work after which the writer brings into the tables what is stored ahead of them.
@@ -45,7 +45,7 @@ class Writer:
         site: Site,
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
-        bodies: Bodies,
+        bodies: BodyCache,
         committed: Callable[[int], None] = lambda _: None,
         collided: Callable[[], None] = lambda: None,
         witnessed: Witnessed = lambda _: None,
@@ -60,7 +60,7 @@ class Writer:
         """
         self._dialect = store.dialect
         self._commits = Commits(store, site, clock, new_id, bodies, committed, collided, witnessed)
-        self._line = Line()
+        self._line = WriterQueue()
         self._busy_since = -math.inf
         self._closed = threading.Event()
         store.catch_up = self.catch_up
@@ -75,7 +75,7 @@ class Writer:
 
         whole: store all or none. If one is refused, its FhirError is the last result.
         """
-        waiting = Waiting(entries, whole)
+        waiting = WaitingEntries(entries, whole)
         self._put(waiting)
         return waiting.future
 
@@ -89,7 +89,7 @@ class Writer:
             resources: False if the function changes neither resources nor records: caches of them stay valid.
             records: the references of the records that the function changes, if it changes nothing else.
         """
-        work = Function(function, resources, records)
+        work = WriterFunction(function, resources, records)
         self._put(work)
         value: T = work.future.result()
         return value
@@ -100,7 +100,7 @@ class Writer:
             return
         reader = self._commits.readers.join()
         # An empty function makes the writer catch up. An earlier commit to the tables may release the reader first.
-        self._put(Function(lambda _: None, resources=False))
+        self._put(WriterFunction(lambda _: None, resources=False))
         try:
             reader.result()
         except Exception:  # noqa: BLE001 - the log has its class
@@ -136,10 +136,10 @@ class Writer:
     def _run(self) -> None:
         while works := self._turn():
             self._busy_since = began = time.monotonic()
-            if isinstance(works[0], Function):
+            if isinstance(works[0], WriterFunction):
                 self._transaction(works[0])
             else:
-                self._write([work for work in works if isinstance(work, Waiting)])
+                self._write([work for work in works if isinstance(work, WaitingEntries)])
             self._line.took(works, time.monotonic() - began)
             self._commits.settle()
             self._busy_since = -math.inf
@@ -154,7 +154,7 @@ class Writer:
                 self._commits.bring_up()
         return self._line.turn()
 
-    def _transaction(self, work: Function) -> None:
+    def _transaction(self, work: WriterFunction) -> None:
         if not work.future.set_running_or_notify_cancel():
             return
         try:
@@ -164,10 +164,10 @@ class Writer:
             return
         work.future.set_result(value)
 
-    def _write(self, group: list[Waiting]) -> None:
+    def _write(self, group: list[WaitingEntries]) -> None:
         self._write_group([waiting for waiting in group if waiting.future.set_running_or_notify_cancel()])
 
-    def _write_group(self, group: list[Waiting]) -> None:
+    def _write_group(self, group: list[WaitingEntries]) -> None:
         entries = [entry for waiting in group for entry in waiting.entries]
         try:
             results = self._commits.carry_out(entries, any(waiting.whole for waiting in group))

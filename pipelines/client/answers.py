@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 
 from pipelines.client.connections import begin
-from pipelines.client.replies import Unknown
+from pipelines.client.replies import UnknownOutcome
 
 MOST_BYTES = 128 << 20
 """The most bytes of an unpacked answer: many times a page of 1,000 resources."""
@@ -17,13 +17,13 @@ READ = httpx.ByteStream(b"")
 """Replaces an answer's stream, which refers back to the answer: that circle would keep whole bundles in memory."""
 
 
-class TooLarge(Unknown):
+class TooLarge(UnknownOutcome):
     """The answer is larger than any expected one."""
 
     final = True
 
 
-class Packed(Unknown):
+class Packed(UnknownOutcome):
     """The answer is compressed several times, unasked: a few bytes of it may unpack to more than memory holds."""
 
     final = True

@@ -24,9 +24,9 @@ from fhir_service.paths import exists
 from pipelines.client.addresses import is_at, is_loopback
 from pipelines.client.client import TRY_AGAIN
 from pipelines.client.connections import begin, client_for, name_of
-from pipelines.client.pace import PATIENT, Attempts, Patience
-from pipelines.client.replies import Late, retry_after
-from pipelines.home.batch import Unreadable
+from pipelines.client.pace import PATIENT, Attempts, RetryPauses
+from pipelines.client.replies import TimedOut, retry_after
+from pipelines.home.batch import UnreadableFile
 from pipelines.home.counted import counted
 from pipelines.home.files import replace_whole, to_disk, write_whole
 
@@ -47,7 +47,7 @@ PLAIN = {"accept-encoding": "identity"}
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedFile:
     """A file that a manifest names. name: its local name. count: its number of lines, if the manifest says."""
 
     url: str
@@ -61,11 +61,11 @@ def fetch_published(
     environ: Mapping[str, str],
     insecure: bool = False,
     transport: httpx.BaseTransport | None = None,
-    patience: Patience = PATIENT,
+    patience: RetryPauses = PATIENT,
 ) -> list[Path]:
     """Fetch the files of a manifest that can be imported, into a folder; return them in the manifest's order.
 
-    Raises `Unreadable`. Fetched files stay, and are not fetched again while the manifest is unchanged. Only one
+    Raises `UnreadableFile`. Fetched files stay, and are not fetched again while the manifest is unchanged. Only one
     process at a time may use the folder.
     """
     check_address(url, insecure)
@@ -85,19 +85,19 @@ def fetch_published(
 
 
 def check_address(url: str, insecure: bool) -> None:
-    """Raise `Unreadable` for an address from which nothing may be fetched."""
+    """Raise `UnreadableFile` for an address from which nothing may be fetched."""
     try:
         parts, _ = urlsplit(url), urlsplit(url).port
     except ValueError:
-        raise Unreadable("the manifest's address is none") from None
+        raise UnreadableFile("the manifest's address is none") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Unreadable("the manifest's address is not an http:// or https:// address")
+        raise UnreadableFile("the manifest's address is not an http:// or https:// address")
     if parts.username is not None or parts.password is not None or parts.fragment:
-        raise Unreadable(
+        raise UnreadableFile(
             "the manifest's address holds more than an address: leave out user, password and what follows #"
         )
     if parts.scheme == "http" and not is_loopback(url) and not insecure:
-        raise Unreadable("the manifest's address is http:// beyond this machine: use https://, or --insecure")
+        raise UnreadableFile("the manifest's address is http:// beyond this machine: use https://, or --insecure")
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class _Host:
     """The host that publishes."""
 
     http: httpx.Client
-    patience: Patience
+    patience: RetryPauses
 
     @contextmanager
     def answer(self, url: str, headers: Mapping[str, str], seconds: float) -> Iterator[httpx.Response]:
@@ -132,19 +132,19 @@ def _manifest(host: _Host, url: str) -> bytes:
     try:
         with host.answer(url, {"accept": "application/json"}, SECONDS_OF_A_MANIFEST) as answer:
             if answer.status_code != 200:
-                raise Unreadable(f"the manifest cannot be had: HTTP {answer.status_code}{_hint(answer)}")
+                raise UnreadableFile(f"the manifest cannot be had: HTTP {answer.status_code}{_hint(answer)}")
             for part in answer.iter_bytes():
                 size += len(part)
                 if size > MANIFEST_BYTES:
-                    raise Unreadable(f"the manifest is larger than {MANIFEST_BYTES >> 20} MiB")
+                    raise UnreadableFile(f"the manifest is larger than {MANIFEST_BYTES >> 20} MiB")
                 parts.append(part)
-    except (httpx.HTTPError, httpx.InvalidURL, Late) as error:
-        raise Unreadable(f"the manifest cannot be had ({_why(error)})") from None
+    except (httpx.HTTPError, httpx.InvalidURL, TimedOut) as error:
+        raise UnreadableFile(f"the manifest cannot be had ({_why(error)})") from None
     return b"".join(parts)
 
 
 def _why(error: Exception) -> str:
-    return str(error) if isinstance(error, Late) else name_of(error)
+    return str(error) if isinstance(error, TimedOut) else name_of(error)
 
 
 def _hint(answer: httpx.Response) -> str:
@@ -153,50 +153,50 @@ def _hint(answer: httpx.Response) -> str:
     return f"; a token is taken from {TOKEN}" if answer.status_code in (401, 403) else ""
 
 
-def _files(content: bytes, url: str, has_token: bool) -> Iterator[Published]:
-    """Yield the files that can be imported. Raises `Unreadable` for an invalid manifest."""
+def _files(content: bytes, url: str, has_token: bool) -> Iterator[PublishedFile]:
+    """Yield the files that can be imported. Raises `UnreadableFile` for an invalid manifest."""
     try:
         manifest = orjson.loads(content)
     except orjson.JSONDecodeError:
-        raise Unreadable("the manifest is not JSON") from None
+        raise UnreadableFile("the manifest is not JSON") from None
     output = manifest.get("output") if isinstance(manifest, dict) else None
     if not isinstance(output, list):
-        raise Unreadable("the manifest has no list `output`")
+        raise UnreadableFile("the manifest has no list `output`")
     if len(output) > MOST_FILES:
-        raise Unreadable(f"the manifest names more than {MOST_FILES:,} files")
+        raise UnreadableFile(f"the manifest names more than {MOST_FILES:,} files")
     _check_complete(manifest)
     if manifest.get("requiresAccessToken") is True and not has_token:
-        raise Unreadable(f"the files of the manifest want a token: set {TOKEN}")
+        raise UnreadableFile(f"the files of the manifest want a token: set {TOKEN}")
     version = hashlib.sha256(content).hexdigest()[:12]
     found = 0
     for place, each in enumerate(output):
         kind, address = (each.get("type"), each.get("url")) if isinstance(each, dict) else (None, None)
         if not isinstance(kind, str) or not isinstance(address, str):
-            raise Unreadable(f"output[{place}] of the manifest has no `type` and `url`")
+            raise UnreadableFile(f"output[{place}] of the manifest has no `type` and `url`")
         if kind in KINDS:
             found += 1
             name = f"{KINDS[kind]}-bulk-{version}-{place}.ndjson"
-            yield Published(_at_the_host(address, url, place), name, _count_of(each, place))
+            yield PublishedFile(_at_the_host(address, url, place), name, _count_of(each, place))
     if not found:
-        raise Unreadable(f"the manifest names no file of {', '.join(KINDS)}")
+        raise UnreadableFile(f"the manifest names no file of {', '.join(KINDS)}")
 
 
 def _check_complete(manifest: dict[str, Any]) -> None:
-    """Raise `Unreadable` for a manifest that says that it is not complete."""
+    """Raise `UnreadableFile` for a manifest that says that it is not complete."""
     links = manifest.get("link") or []
     if not isinstance(links, list) or any(
         not isinstance(each, dict) or each.get("relation") == "next" for each in links
     ):
-        raise Unreadable("the manifest goes on elsewhere (`link`), which is not followed: have it published in one")
+        raise UnreadableFile("the manifest goes on elsewhere (`link`), which is not followed: have it published in one")
     if manifest.get("error"):
-        raise Unreadable("the manifest tells of errors (`error`), so something is missing: have it published again")
+        raise UnreadableFile("the manifest tells of errors (`error`), so something is missing: have it published again")
 
 
 def _count_of(output: dict[str, Any], place: int) -> int | None:
     count = output.get("count")
     if count is None or (type(count) is int and count >= 0):
         return count
-    raise Unreadable(f"the `count` of output[{place}] of the manifest is not a number of lines")
+    raise UnreadableFile(f"the `count` of output[{place}] of the manifest is not a number of lines")
 
 
 def _at_the_host(address: str, manifest: str, place: int) -> str:
@@ -205,11 +205,11 @@ def _at_the_host(address: str, manifest: str, place: int) -> str:
     except ValueError:
         whole = address
     if not is_at(whole, manifest):
-        raise Unreadable(f"output[{place}] of the manifest leads to another host")
+        raise UnreadableFile(f"output[{place}] of the manifest leads to another host")
     return whole
 
 
-def _remove_others(folder: Path, files: Sequence[Published]) -> None:
+def _remove_others(folder: Path, files: Sequence[PublishedFile]) -> None:
     """Remove the files of other versions of the manifest, and their parts."""
     stems = {file.name.partition(".")[0] for file in files}
     for path in folder.iterdir():
@@ -217,7 +217,7 @@ def _remove_others(folder: Path, files: Sequence[Published]) -> None:
             path.unlink()
 
 
-def _fetch(host: _Host, file: Published, folder: Path, room: int) -> None:
+def _fetch(host: _Host, file: PublishedFile, folder: Path, room: int) -> None:
     """Fetch a file, in several tries if a connection ends early. room: the most bytes that it may have."""
     final = folder / file.name
     part, note = final.with_suffix(".part"), final.with_suffix(".etag")
@@ -227,16 +227,16 @@ def _fetch(host: _Host, file: Published, folder: Path, room: int) -> None:
     for _ in range(TRIES):
         try:
             why = _missing(host, file, part, note, room)
-        except (httpx.HTTPError, httpx.InvalidURL, Late) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimedOut) as error:
             why = _why(error)
         if not why:
             replace_whole(part, final)
             note.unlink(missing_ok=True)
             return
-    raise Unreadable(f"{file.name} cannot be had whole ({why}): import it again to go on")
+    raise UnreadableFile(f"{file.name} cannot be had whole ({why}): import it again to go on")
 
 
-def _missing(host: _Host, file: Published, part: Path, note: Path, room: int) -> str:
+def _missing(host: _Host, file: PublishedFile, part: Path, note: Path, room: int) -> str:
     """Fetch the missing bytes of a file. Return why it is still not whole; empty text if it is."""
     etag: str = json.loads(note.read_text()) if exists(note) and exists(part) else ""
     at = part.stat().st_size if etag else 0
@@ -247,18 +247,18 @@ def _missing(host: _Host, file: Published, part: Path, note: Path, room: int) ->
             note.unlink()
             return "the host answers with another part than was asked for"
         if answer.status_code not in ((200, 206) if at else (200,)):
-            raise Unreadable(f"{file.name} cannot be had: HTTP {answer.status_code}{_hint(answer)}")
+            raise UnreadableFile(f"{file.name} cannot be had: HTTP {answer.status_code}{_hint(answer)}")
         total = _total(answer)
         is_chunked = answer.headers.get("transfer-encoding", "").strip().lower() == "chunked"
         if total is None and not is_chunked and file.count is None:
-            raise Unreadable(
+            raise UnreadableFile(
                 f"{file.name} cannot be had: neither its host nor the manifest says how long it is, "
                 "so a part would be taken for the whole"
             )
         if answer.status_code == 200:
             _begin(part, note, answer.headers.get("etag", ""))
         if not _take(answer, part, room if total is None else min(total, room)):
-            raise Unreadable(
+            raise UnreadableFile(
                 f"{file.name} cannot be had: it is longer than its host says, "
                 f"or the files of the manifest are larger than {MOST_BYTES >> 30} GiB together"
             )
@@ -319,8 +319,8 @@ def _take(answer: httpx.Response, part: Path, most: int) -> bool:
     return True
 
 
-def _end_is_missing(file: Published, part: Path, total: int | None, is_chunked: bool) -> str:
-    """Return why a part is not the whole file; empty text if it is. Raises `Unreadable` if fetching on cannot help.
+def _end_is_missing(file: PublishedFile, part: Path, total: int | None, is_chunked: bool) -> str:
+    """Return why a part is not the whole file; empty text if it is. Raises `UnreadableFile` if fetching on cannot help.
 
     The client library raises an error if a chunked answer ends early, but not for an answer that ends with its
     connection.
@@ -334,7 +334,7 @@ def _end_is_missing(file: Published, part: Path, total: int | None, is_chunked: 
         return EARLY
     if lines != file.count:
         part.unlink()
-        raise Unreadable(
+        raise UnreadableFile(
             f"{file.name} cannot be used: it has {counted(lines, 'line')}, and the manifest counts {file.count:,}; "
             "have it published again"
         )

@@ -18,18 +18,18 @@ from pipelines.client.answers import ask
 from pipelines.client.capabilities import Capabilities, capabilities_of
 from pipelines.client.connections import client_for, name_of
 from pipelines.client.identifiers import NOBODY, search_token
-from pipelines.client.pace import PATIENT, Attempts, Patience
+from pipelines.client.pace import PATIENT, Attempts, RetryPauses
 from pipelines.client.profiles import PLAIN, Profile
 from pipelines.client.replies import (
     AGAIN,
-    Late,
     NoResult,
     NotDone,
     NotSent,
-    Refused,
     Reply,
+    RequestRefused,
     TargetUnusable,
-    Unknown,
+    TimedOut,
+    UnknownOutcome,
     all_issues,
     body_of,
     first_issue,
@@ -40,12 +40,12 @@ from pipelines.client.replies import (
     reply_of,
     resources_of,
     retry_after,
-    settled,
+    settled_reply,
     unusable,
 )
 from pipelines.client.threads import nobody_waits
 from pipelines.client.tokens import Credentials, Tokens
-from pipelines.client.whole import NONE, Body, followed
+from pipelines.client.whole import NONE, Body, pages_of
 from pipelines.home import traces
 
 CONFLICT = 412
@@ -87,7 +87,7 @@ class FhirClient:
         base_url: str,
         credentials: Credentials,
         timeout: float = 60.0,
-        patience: Patience = PATIENT,
+        patience: RetryPauses = PATIENT,
         clock: Callable[[], float] = time.monotonic,
         transport: httpx.BaseTransport | None = None,
         before_each: Callable[[], None] = lambda: None,
@@ -148,7 +148,7 @@ class FhirClient:
                 if isinstance(error, httpx.ReadTimeout) and attempts.number < SLOW_TRIES and attempts.next():
                     continue
                 raise TargetUnusable(f"{self.base_url} does not answer ({name_of(error)})") from None
-            except Unknown as error:
+            except UnknownOutcome as error:
                 raise TargetUnusable(f"{self.base_url} does not answer ({error})") from None
             if answer.status_code not in TRY_AGAIN or not attempts.next(retry_after(answer)):
                 return answer
@@ -164,7 +164,7 @@ class FhirClient:
             raise TargetUnusable(f"{self.base_url}: {error}") from None
         try:
             answer = self._send("GET", f"{self.base_url}/Questionnaire?_count=1", JSON)
-        except (NotSent, NotDone, Unknown):
+        except (NotSent, NotDone, UnknownOutcome):
             return
         if answer.status_code == 401:
             raise TargetUnusable(f"{self.base_url} does not take the access token (HTTP 401)")
@@ -200,17 +200,17 @@ class FhirClient:
         answer = self._patiently(f"{self.base_url}/{resource_type}/{resource_id}", "GET", AS_IT_IS)
         if answer.status_code in (404, 410):
             if first_issue(object_of(answer)) is None:
-                raise Unknown(f"HTTP {answer.status_code}")
+                raise UnknownOutcome(f"HTTP {answer.status_code}")
             return None
         body, changed = body_of(answer), answer.headers.get("last-modified")
         if (body.get("resourceType"), body.get("id")) != (resource_type, resource_id):
-            raise Unknown("a read answers with another resource")
+            raise UnknownOutcome("a read answers with another resource")
         return body, AsOf(changed or answer.headers.get("date"), answer.headers.get("etag"), changed)
 
     def get(self, path: str) -> dict[str, Any]:
         """Return the object at a path below the base (`/Task?...`), or at a full address such as a `next` link's.
 
-        Raises `NotSent`, `NotDone`, `Refused` or `Unknown`.
+        Raises `NotSent`, `NotDone`, `RequestRefused` or `UnknownOutcome`.
         """
         url = self._absolute(path)
         return with_whole_links(body_of(self._patiently(url)), url, self.base_url)
@@ -218,7 +218,7 @@ class FhirClient:
     def read_many(self, resource_type: str, resource_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return by id those of at most `PAGE` resources that a search on `_id` finds; none if that is refused.
 
-        Raises `NotSent`, `NotDone` or `Unknown`.
+        Raises `NotSent`, `NotDone` or `UnknownOutcome`.
         """
         found: dict[str, dict[str, Any]] = {}
         try:
@@ -227,7 +227,7 @@ class FhirClient:
                     if body["id"] not in resource_ids:  # a target that does not know the parameter returns everything
                         return found
                     found[body["id"]] = body
-        except Refused:
+        except RequestRefused:
             return {}
         return found
 
@@ -245,8 +245,8 @@ class FhirClient:
     ) -> Iterator[Body]:
         """Yield the bundles of a search, by following `next` links only.
 
-        wishes: further parameters, left out if the target refuses them, as `_total` is. at_once: as in `followed`.
-        Raises as `get` does, `Unknown` if the pages have no end, and `Incomplete` if a page moved up meanwhile.
+        wishes: further parameters, left out if the target refuses them, as `_total` is. at_once: as in `pages_of`.
+        Raises as `get` does, `UnknownOutcome` if the pages have no end, and `Incomplete` if a page moved up meanwhile.
         """
         usual = {"_count": str(PAGE), **(params or {})}
         total = {"_total": self.profile.total} if self.profile.total and not self._refuses_total else {}
@@ -254,11 +254,11 @@ class FhirClient:
             try:
                 first = self.get(f"/{resource_type}?{urlencode({**usual, **wished})}")
                 break
-            except Refused:
+            except RequestRefused:
                 if not wished:
                     raise
         self._refuses_total |= "_total" in total and "_total" not in wished
-        yield from followed(self.get, first, resource_type, self.profile.offset, at_once)
+        yield from pages_of(self.get, first, resource_type, self.profile.offset, at_once)
 
     def named(self, resource_type: str, system: str, values: Sequence[str]) -> Iterator[Body]:
         """Yield the pages of one search for these identifiers of a system. They may contain resources not asked for.
@@ -267,7 +267,7 @@ class FhirClient:
         """
         asked = ",".join(search_token(system, value) for value in values)
         first = self.get(f"/{resource_type}?_count={PAGE}&identifier={asked}")
-        yield from followed(self.get, first, resource_type, self.profile.offset)
+        yield from pages_of(self.get, first, resource_type, self.profile.offset)
 
     def finds_nobody(self, resource_type: str) -> bool:
         """True if a search by an identifier that no record has finds nothing, as it should. Raises as `get` does."""
@@ -278,11 +278,11 @@ class FhirClient:
     def create(self, resource_type: str, body: str | bytes, condition: str | None = None) -> Reply:
         """Send one POST, with a condition as `If-None-Exist`. Return the reply if a resource was created or was there.
 
-        Raises `Refused`, `NotDone`, `NotSent`, `Unknown`.
+        Raises `RequestRefused`, `NotDone`, `NotSent`, `UnknownOutcome`.
         """
         headers = {**JSON_BODY, **({"if-none-exist": condition} if condition else {})}
         answer = self._send("POST", f"{self.base_url}/{resource_type}", headers, body)
-        return settled(self._reply(answer).of_type(resource_type))
+        return settled_reply(self._reply(answer).of_type(resource_type))
 
     def update(self, resource_type: str, resource_id: str, body: str | bytes, as_of: AsOf = NO_TIME) -> Reply:
         """Send one PUT of a resource as read at a moment, or of a new one; return the reply of a success.
@@ -294,17 +294,19 @@ class FhirClient:
         answer = self._send("PUT", f"{self.base_url}/{resource_type}/{resource_id}", headers, body)
         reply = self._reply(answer)
         if answer.status_code == self.profile.conflict and reply.outcome is not None:
-            raise Refused(replace(reply, status=CONFLICT))
+            raise RequestRefused(replace(reply, status=CONFLICT))
         if answer.status_code not in (200, 201, 204) or not is_of_fhir(answer):
-            settled(reply)
+            settled_reply(reply)
         return reply
 
     def create_all(self, resource_type: str, entries: Sequence[Entry], kind: str = "batch") -> list[Reply]:
-        """Send one batch or transaction; return its replies in order. An answer without all entries is `Unknown`."""
+        """Send one batch or transaction; return its replies in order. An answer without all entries is
+        `UnknownOutcome`.
+        """
         bundle = conditional_bundle(resource_type, entries, kind)
         answer = self._send("POST", f"{self.base_url}/", JSON_BODY, bundle)
         if answer.status_code != 200:
-            raise Unknown(f"HTTP {settled(self._reply(answer)).status}")
+            raise UnknownOutcome(f"HTTP {settled_reply(self._reply(answer)).status}")
         replies = replies_of(object_of(answer), len(entries), kind, self.profile.not_done)
         return [reply.of_type(resource_type) for reply in replies]
 
@@ -314,7 +316,7 @@ class FhirClient:
         answer = self._send("POST", f"{self.base_url}/", JSON_BODY, json.dumps(bundle).encode())
         found = (object_of(answer) or {}).get("entry")
         if answer.status_code != 200 or not isinstance(found, list) or len(found) != len(entries):
-            raise Unknown(f"HTTP {answer.status_code}")
+            raise UnknownOutcome(f"HTTP {answer.status_code}")
         return [each if isinstance(each, dict) else {} for each in found]
 
     # -- within
@@ -327,7 +329,7 @@ class FhirClient:
         if path.startswith("/"):
             return f"{self.base_url}/{path.lstrip('/')}"
         if not is_at(path, self.base_url):
-            raise Unknown("a link leads to another host")
+            raise UnknownOutcome("a link leads to another host")
         return path
 
     def _patiently(
@@ -340,7 +342,7 @@ class FhirClient:
                 answer = self._send(method, url, headers, body)
                 if answer.status_code not in TRY_AGAIN or not attempts.next(retry_after(answer)):
                     return answer
-            except (NotSent, Unknown) as error:
+            except (NotSent, UnknownOutcome) as error:
                 if not attempts.next(error.retry_after, error.final):
                     raise
 
@@ -366,9 +368,9 @@ class FhirClient:
         except httpx.InvalidURL:
             raise NotSent("an address that cannot be sent", final=True) from None
         except httpx.TimeoutException as error:
-            raise Late(type(error).__name__) from None
+            raise TimedOut(type(error).__name__) from None
         except httpx.HTTPError as error:
-            raise Unknown(type(error).__name__) from None
+            raise UnknownOutcome(type(error).__name__) from None
         if said := http_date(answer.headers.get("date", "")):
             self._heard = said, self.clock()
         return answer

@@ -1,4 +1,5 @@
-"""The connections to a target. Each request and its whole answer have one time limit, after which they raise `Late`.
+"""The connections to a target. Each request and its whole answer have one time limit, after which they raise
+`TimedOut`.
 
 A connection that has received more than its answer is never used again: the next request would take the rest for its
 own answer, and so the id of another resource for that of its create. httpx ensures neither, so this module has its own
@@ -18,7 +19,7 @@ import httpcore
 import httpx
 
 from pipelines.client.addresses import is_loopback
-from pipelines.client.replies import Late
+from pipelines.client.replies import TimedOut
 from pipelines.home.exits import BadSetting
 
 IDLE_SECONDS = 2.0
@@ -109,7 +110,7 @@ def _url(url: httpx.URL) -> httpcore.URL:
 
 
 class Transport(httpx.BaseTransport):
-    """A transport for `httpx.Client` with this module's connections, which can raise `Late` too."""
+    """A transport for `httpx.Client` with this module's connections, which can raise `TimedOut` too."""
 
     def __init__(self, tls: ssl.SSLContext, proxy: httpcore.Proxy | None = None) -> None:
         self._pool = httpcore.ConnectionPool(
@@ -219,6 +220,6 @@ class _Connection(httpcore.NetworkStream):
 
 
 def _check(late: str) -> None:
-    """Raise `Late` if this thread has no time left. late: words for what the target did not do."""
+    """Raise `TimedOut` if this thread has no time left. late: words for what the target did not do."""
     if time.monotonic() > _of_thread.ends:
-        raise Late(f"{late} within {_of_thread.seconds:g} seconds")
+        raise TimedOut(f"{late} within {_of_thread.seconds:g} seconds")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from pipelines.feeds.terms.texts import composed, folded
+from pipelines.feeds.terms.texts import composed_text, folded_text
 
 NOBODY = "urn:chartferry:nobody|nothing"
 """An identifier that no record has, in the form of a search."""
@@ -56,7 +56,7 @@ def is_written_otherwise(value: str, shown: Any) -> bool:
 
 
 def _alike(value: str) -> str:
-    return folded(composed(value)).casefold()
+    return folded_text(composed_text(value)).casefold()
 
 
 def values_of(system: str, body: Mapping[str, Any]) -> list[Any]:

@@ -98,7 +98,7 @@ def limiter_of(pace: Pace) -> Callable[[], None]:
 
 
 @dataclass(slots=True)
-class Patience:
+class RetryPauses:
     """Growing, jittered pauses (seconds) between attempts, limited in number and length.
 
     is_over: set when the work ends. Pauses then end within a second, and no further attempt follows; likewise in
@@ -132,13 +132,13 @@ class Patience:
             seconds -= A_WHILE
 
 
-PATIENT = Patience()
+PATIENT = RetryPauses()
 
 
 class Attempts:
     """The attempts at one request, with a pause before each but the first. number: that of the last attempt."""
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: RetryPauses) -> None:
         self._patience, self._pauses = patience, patience.pauses()
         self.number = 1
 
@@ -155,7 +155,7 @@ class Attempts:
         return not self._patience.has_ended
 
 
-class Circuit:
+class CircuitBreaker:
     """A circuit breaker. It opens after failures in a row, so that a target in trouble does not put every row in
     doubt.
 

@@ -1,7 +1,7 @@
 """Interpret answers of a target: the reply to one request or batch entry, and exceptions for all other results.
 
-A write ends in one of five ways: a reply, `Refused`, `NotDone`, `NotSent` or `Unknown`. No exception contains a
-resource.
+A write ends in one of five ways: a reply, `RequestRefused`, `NotDone`, `NotSent` or `UnknownOutcome`. No exception
+contains a resource.
 """
 
 import json
@@ -16,9 +16,9 @@ import httpx
 import orjson
 
 from pipelines.client.shapes import objects_in
-from pipelines.home.batch import shown
+from pipelines.home.batch import printable_name
 from pipelines.home.counted import counted
-from pipelines.home.exits import Explained
+from pipelines.home.exits import ExplainedError
 
 NOT_DONE = (401, 403, 413, 429)
 NOT_DONE_WORDS = {
@@ -64,26 +64,26 @@ class NotSent(NoResult):
         self.retry_after, self.final = retry_after, final
 
 
-class Unknown(NoResult):
+class UnknownOutcome(NoResult):
     """It is unknown if the target did what was asked: its answer was lost, odd or a redirect."""
 
 
-class Failed(Unknown):
+class TargetFailed(UnknownOutcome):
     """The target itself said that it failed, so that nothing of the request is under way any more.
 
     It may have stored a part before it failed, except of a transaction, which is stored as a whole or not at all.
     """
 
 
-class Conflict(Failed):
+class WriteConflict(TargetFailed):
     """The request met another one and gave way to it: nothing of it was stored."""
 
 
-class Late(Unknown):
+class TimedOut(UnknownOutcome):
     """No answer came in time: the request may be more than the target can do in that time."""
 
 
-class NotOffered(Unknown):
+class NotOffered(UnknownOutcome):
     """The answer is that of a server without such an endpoint, or of a gateway."""
 
 
@@ -91,7 +91,7 @@ AGAIN = "no clear answer, again and again"
 """The problem of a target that answers reads but no writes."""
 
 
-class TargetUnusable(Explained):
+class TargetUnusable(ExplainedError):
     """The target cannot be used now. The text says why."""
 
 
@@ -144,7 +144,7 @@ class NotDone(NoResult):
         self.reply, self.retry_after = reply, reply.retry_after
 
 
-class Refused(NoResult):
+class RequestRefused(NoResult):
     """The target refused the request because of its content, with an OperationOutcome."""
 
     def __init__(self, reply: Reply) -> None:
@@ -185,14 +185,14 @@ def _sentence(said: Any) -> str | None:
     """Return a target's own words on one line, limited in length and without NUL, which the ledger cannot store."""
     if not isinstance(said, str):
         return None
-    return shown(said) if len(said) <= LONGEST_SAID else f"{shown(said[:LONGEST_SAID])} ..."
+    return printable_name(said) if len(said) <= LONGEST_SAID else f"{printable_name(said[:LONGEST_SAID])} ..."
 
 
-def settled(reply: Reply) -> Reply:
+def settled_reply(reply: Reply) -> Reply:
     """Return the reply of a write that was done; raise the exception of one that was not, or may not have been."""
     match reply.kind:
         case "refused":
-            raise Refused(reply)
+            raise RequestRefused(reply)
         case "not done":
             raise NotDone(reply)
         case "unknown":
@@ -200,22 +200,22 @@ def settled(reply: Reply) -> Reply:
     return reply
 
 
-def _unclear(reply: Reply) -> Unknown:
+def _unclear(reply: Reply) -> UnknownOutcome:
     """Return the exception for an answer after which it is unknown if the write was done."""
     if reply.status in (CONFLICT, FAULT) and reply.outcome is not None:
-        return (Conflict if reply.status == CONFLICT else Failed)(f"HTTP {reply.status}")
+        return (WriteConflict if reply.status == CONFLICT else TargetFailed)(f"HTTP {reply.status}")
     if reply.status in LATE:
-        return Late(f"HTTP {reply.status}")
-    return (NotOffered if reply.status in NOT_OFFERED else Unknown)(f"HTTP {reply.status}")
+        return TimedOut(f"HTTP {reply.status}")
+    return (NotOffered if reply.status in NOT_OFFERED else UnknownOutcome)(f"HTTP {reply.status}")
 
 
 def body_of(answer: httpx.Response) -> dict[str, Any]:
-    """Return the object in the answer to a read. Raises `Refused`, `NotDone` or `Unknown`."""
+    """Return the object in the answer to a read. Raises `RequestRefused`, `NotDone` or `UnknownOutcome`."""
     body = object_of(answer) if answer.status_code == 200 else None
     if body is None and answer.status_code == 200:
-        raise Unknown("HTTP 200 without a JSON object")
+        raise UnknownOutcome("HTTP 200 without a JSON object")
     if body is None:
-        raise Unknown(f"HTTP {settled(reply_of(answer)).status}")
+        raise UnknownOutcome(f"HTTP {settled_reply(reply_of(answer)).status}")
     return body
 
 
@@ -276,12 +276,12 @@ def reply_of(answer: httpx.Response, not_done: Statuses = ()) -> Reply:
 def replies_of(
     bundle: dict[str, Any] | None, entries: int, kind: str = "batch", not_done: Statuses = ()
 ) -> list[Reply]:
-    """Return the replies of a batch or transaction, one for each entry. Raises `Unknown` if the number differs."""
+    """Return the replies of a batch or transaction, one an entry. Raises `UnknownOutcome` if their number differs."""
     answers = bundle.get("entry") if bundle else None
     if bundle is None or bundle.get("type") != f"{kind}-response" or not isinstance(answers, list):
-        raise Unknown(f"the answer is not a {kind}-response")
+        raise UnknownOutcome(f"the answer is not a {kind}-response")
     if len(answers) != entries:
-        raise Unknown(f"the answer has {len(answers)} of {counted(entries, 'entry', 'entries')}")
+        raise UnknownOutcome(f"the answer has {len(answers)} of {counted(entries, 'entry', 'entries')}")
     return [_entry(answer, not_done) for answer in answers]
 
 
@@ -324,36 +324,36 @@ def http_date(value: str) -> datetime | None:
 
 
 def resources_of(bundle: dict[str, Any], resource_type: str) -> list[dict[str, Any]]:
-    """Return the resources of a search page, without outcomes and included other types. Raises `Unknown`.
+    """Return the resources of a search page, without outcomes and included other types. Raises `UnknownOutcome`.
 
     A gateway's text with status 200 is no page, nor is a page with an error in place of resources.
     """
     if bundle.get("resourceType") != "Bundle":
-        raise Unknown("a search is answered with no Bundle")
+        raise UnknownOutcome("a search is answered with no Bundle")
     entries = bundle.get("entry") or []
     found = [entry.get("resource") if isinstance(entry, dict) else None for entry in entries]
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in found):
-        raise Unknown("an entry of a page holds no resource")
+        raise UnknownOutcome("an entry of a page holds no resource")
     resources = [each for each in found if each and each.get("resourceType") == resource_type]
     if not all(isinstance(each.get("id"), str) for each in resources):
-        raise Unknown("a resource of a page has no id")
+        raise UnknownOutcome("a resource of a page has no id")
     if not resources and any(map(_tells_of_an_error, found)):
-        raise Unknown("a page tells of an error, and holds nothing else")
+        raise UnknownOutcome("a page tells of an error, and holds nothing else")
     return resources
 
 
 def total_of(bundle: dict[str, Any]) -> int | None:
-    """Return the total of a search; None if it has none. Raises `Unknown`."""
+    """Return the total of a search; None if it has none. Raises `UnknownOutcome`."""
     total = bundle.get("total")
     if total is not None and type(total) is not int:
-        raise Unknown("the total of a search is no number")
+        raise UnknownOutcome("the total of a search is no number")
     return total
 
 
 def next_link(bundle: dict[str, Any]) -> str | None:
-    """Return the address of the next page; None on the last. Raises `Unknown`."""
+    """Return the address of the next page; None on the last. Raises `UnknownOutcome`."""
     links = objects_in(bundle.get("link"))
     url = next((link.get("url") for link in links if link.get("relation") == "next"), None)
     if url is not None and not (isinstance(url, str) and url):
-        raise Unknown("the next link has no address")
+        raise UnknownOutcome("the next link has no address")
     return url

@@ -10,8 +10,8 @@ import httpx
 from pipelines.client.addresses import is_at
 from pipelines.client.answers import ask
 from pipelines.client.connections import name_of
-from pipelines.client.pace import Attempts, Patience
-from pipelines.client.replies import NotSent, Unknown, object_of, retry_after
+from pipelines.client.pace import Attempts, RetryPauses
+from pipelines.client.replies import NotSent, UnknownOutcome, object_of, retry_after
 from pipelines.client.signing import SigningKey
 
 RENEW_BEFORE_SECONDS = 60.0
@@ -71,7 +71,7 @@ class Tokens:
                 self._token_ends = self._clock() + max(seconds - RENEW_BEFORE_SECONDS, seconds / 2)
             return self._token
 
-    def get_first(self, patience: Patience) -> None:
+    def get_first(self, patience: RetryPauses) -> None:
         """Get a token; ask again after a pause while the target is busy. Raises `NotSent`."""
         attempts = Attempts(patience)
         while True:
@@ -101,7 +101,7 @@ class Tokens:
             answer = ask(self._http, "POST", url, data=form, headers={"accept": JSON})
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise NotSent(f"no access token: {name_of(error)}") from None
-        except Unknown as error:
+        except UnknownOutcome as error:
             raise NotSent(f"no access token: {error}", final=error.final) from None
         body = object_of(answer) or {}
         token, seconds = body.get("access_token"), body.get("expires_in")

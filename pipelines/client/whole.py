@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
-from pipelines.client.replies import Refused, Unknown, next_link, resources_of, total_of
+from pipelines.client.replies import RequestRefused, UnknownOutcome, next_link, resources_of, total_of
 from pipelines.client.threads import result_of, threads
 from pipelines.home.counted import counted
 
@@ -31,14 +31,14 @@ MOST_PAGES = 2_000_000
 """The most pages of a search without a count: with ten resources each, they have 20 million."""
 
 
-class Incomplete(Unknown):
+class IncompleteSearch(UnknownOutcome):
     """The pages of a search may have fewer resources than the target counted when the reading began."""
 
 
 # -- notice pages that move up
 
 
-class Turning:
+class PageTurning:
     """The way through the pages of one search.
 
     offset: the parameter of links that counts resources. resource_type: the type that is searched for.
@@ -71,7 +71,8 @@ class Turning:
     def turn(self, page: Body) -> str | None:
         """Take a page, the first or that of the address returned last; return the address of the next one.
 
-        Raises `Incomplete` if a page should overlap the one before and does not, `Unknown` if links have no end.
+        Raises `IncompleteSearch` if a page should overlap the one before and does not, `UnknownOutcome` if links have
+        no end.
         """
         here = {name for name in map(_named, self._entries(page)) if name}
         self._read += len(here)
@@ -83,7 +84,7 @@ class Turning:
 
     def _turned(self, page: Body, here: set[str]) -> str | None:
         if self._overlaps and here.isdisjoint(self._last):
-            raise Incomplete("its pages moved while they were read")
+            raise IncompleteSearch("its pages moved while they were read")
         self._last = here
         self._given = link = next_link(page)
         found = self._named.search(link) if link else None
@@ -95,17 +96,19 @@ class Turning:
         return _with(link, found, self._at) if self._overlaps else link
 
     def _check_end(self, link: str, here: set[str]) -> None:
-        """Raise `Unknown` if the links lead in a circle, or on without end. Two hashes are kept for each page."""
+        """Raise `UnknownOutcome` if the links lead in a circle, or on without end. Keep two hashes for each page."""
         if self._counted and self._read > 2 * self._counted + BEYOND:
-            raise Unknown(f"its pages hold {counted(self._read, 'resource')} and go on; it counts {self._counted:,}")
+            raise UnknownOutcome(
+                f"its pages hold {counted(self._read, 'resource')} and go on; it counts {self._counted:,}"
+            )
         if len(self._links) == MOST_PAGES:
-            raise Unknown(f"it shows {MOST_PAGES:,} pages, and still there is a next one")
+            raise UnknownOutcome(f"it shows {MOST_PAGES:,} pages, and still there is a next one")
         shown = hash(frozenset(here))
         self._idle = self._idle + 1 if not here or shown in self._pages else 0
         if self._idle == MOST_IDLE:
-            raise Unknown(f"{MOST_IDLE} pages in a row brought nothing new, and still there is a next one")
+            raise UnknownOutcome(f"{MOST_IDLE} pages in a row brought nothing new, and still there is a next one")
         if hash(link) in self._links:
-            raise Unknown("the next links lead in a circle")
+            raise UnknownOutcome("the next links lead in a circle")
         self._pages.add(shown)
         self._links.add(hash(link))
 
@@ -148,7 +151,7 @@ def _with(link: str, found: re.Match[str], offset: int) -> str:
 # -- compare with the target's counts
 
 
-class Counts:
+class PageTotals:
     """The totals on the pages of one search. first, last: None if no page had one.
 
     shrank: True if a total was less than one before it, so that pages have moved and may have hidden a resource.
@@ -167,7 +170,7 @@ class Counts:
             self.last = total
 
 
-class Whole:
+class WholeSearch:
     """The resources of a search, page by page.
 
     A resource made during the reading may be on no page: only those from before it are sure to be read.
@@ -175,7 +178,7 @@ class Whole:
 
     def __init__(self, pages: Iterable[Body], resource_type: str) -> None:
         self._pages, self._resource_type = pages, resource_type
-        self.counts = Counts()
+        self.counts = PageTotals()
 
     def __iter__(self) -> Iterator[list[Body]]:
         for page in self._pages:
@@ -183,18 +186,18 @@ class Whole:
             yield resources_of(page, self._resource_type)
 
     def check(self, found: int) -> None:
-        """Raise `Incomplete` if the number of distinct resources is less than the first total."""
+        """Raise `IncompleteSearch` if the number of distinct resources is less than the first total."""
         if self.counts.first is not None and found < self.counts.first:
-            raise Incomplete(f"its pages hold {found:,} of {self.counts.first:,}")
+            raise IncompleteSearch(f"its pages hold {found:,} of {self.counts.first:,}")
 
 
-def whole(pages: Iterable[Body], resource_type: str) -> Iterator[Body]:
-    """Yield the resources of a search, each once. Raises `Incomplete` after the last, and as the reading of pages
+def whole_search(pages: Iterable[Body], resource_type: str) -> Iterator[Body]:
+    """Yield the resources of a search, each once. Raises `IncompleteSearch` after the last, and as the reading of pages
     does.
 
     A page that is repeated or overlaps another does no harm: something may have been made meanwhile.
     """
-    read, seen = Whole(pages, resource_type), set[str]()
+    read, seen = WholeSearch(pages, resource_type), set[str]()
     for bodies in read:
         for body in bodies:
             if body["id"] not in seen:
@@ -203,15 +206,15 @@ def whole(pages: Iterable[Body], resource_type: str) -> Iterator[Body]:
     read.check(len(seen))
 
 
-def followed(
+def pages_of(
     get: Callable[[str], Body], page: Body, resource_type: str, offset: str, at_once: int = 0
 ) -> Iterator[Body]:
     """Yield the first page of a search and those that its `next` links lead to.
 
-    offset: as in `Turning`. at_once: how many pages are asked for while one is processed. Several are asked for by
-    addresses computed from the first page, as long as the links agree. Raises as `get` and `Turning.turn` do.
+    offset: as in `PageTurning`. at_once: how many pages are asked for while one is processed. Several are asked for by
+    addresses computed from the first page, as long as the links agree. Raises as `get` and `PageTurning.turn` do.
     """
-    turning = Turning(offset, resource_type)
+    turning = PageTurning(offset, resource_type)
     with threads(max(at_once, 1), "page") as pool:
         ahead = _Ahead(pool, get, turning.others(page) if at_once > 1 else iter(()), at_once)
         while True:
@@ -226,7 +229,7 @@ def followed(
                 return
             try:
                 page = ahead.take() if at_once else get(link)
-            except Refused:
+            except RequestRefused:
                 if (given := turning.as_given()) is None:
                     raise
                 ahead.drop()

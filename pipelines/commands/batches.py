@@ -6,13 +6,22 @@ from functools import partial
 
 import click
 
-from pipelines.commands.common import AtTarget, Name, Options, as_text, check_begun, no_batch, with_reason, with_target
+from pipelines.commands.common import (
+    AtTarget,
+    NameArgument,
+    Options,
+    as_text,
+    check_begun,
+    no_batch,
+    with_reason,
+    with_target,
+)
 from pipelines.home.exits import ALL_LOADED, WronglyAsked
 from pipelines.runs.lines import SHOWN_NEXT
 
 
 @click.command(short_help="Batches with their counts, or one batch in detail.")
-@click.argument("batch", required=False, type=Name())
+@click.argument("batch", required=False, type=NameArgument())
 @click.option("--json", "as_json", is_flag=True, help="Print it as one JSON document.")
 @click.pass_obj
 def status(options: Options, batch: str | None, as_json: bool) -> int:
@@ -28,7 +37,7 @@ def status(options: Options, batch: str | None, as_json: bool) -> int:
 
 
 @click.command(short_help="Proves that ledger and target agree, to the row and the cent.")
-@click.argument("batch", required=False, type=Name())
+@click.argument("batch", required=False, type=NameArgument())
 @click.option("--adopt", is_flag=True, help="For a home without ledger and journal: find in the target what it sent.")
 @click.option("--all", "whole", is_flag=True, help="Read the whole target, even if it can list what has changed.")
 @with_reason
@@ -52,7 +61,7 @@ def doubts() -> None:
 
 
 @doubts.command("resolve", short_help="Looks up rows in doubt at the target again.")
-@click.option("--batch", "-b", type=Name(), help="Only those of this batch.")
+@click.option("--batch", "-b", type=NameArgument(), help="Only those of this batch.")
 @with_target
 def doubts_resolve(at: AtTarget, batch: str | None) -> int:
     """Looks up rows in doubt at the target again, and settles those whose outcome is found. Sends nothing."""
@@ -64,23 +73,23 @@ def doubts_resolve(at: AtTarget, batch: str | None) -> int:
 
 
 @doubts.command("accept", short_help="Settles a row in doubt: names the resource that it made.")
-@click.argument("name", metavar="ID", type=Name())
-@click.option("--resource", required=True, type=Name(), help="The id of the resource that the row made.")
+@click.argument("name", metavar="ID", type=NameArgument())
+@click.option("--resource", required=True, type=NameArgument(), help="The id of the resource that the row made.")
 @with_reason
 @with_target
 def doubts_accept(at: AtTarget, name: str, resource: str) -> int:
     """Settles a row in doubt by hand: the resource is the one that the row made. On the record, with your name."""
-    from pipelines.corrections.decisions import Said, accept
+    from pipelines.corrections.decisions import DecisionMessage, accept
 
-    return at.answer(lambda session: Said(f"{accept(session, name, resource)}; {SHOWN_NEXT}"))
+    return at.answer(lambda session: DecisionMessage(f"{accept(session, name, resource)}; {SHOWN_NEXT}"))
 
 
 @doubts.command("resend", short_help="Lets the next import send a row in doubt again.")
-@click.argument("name", metavar="ID", type=Name())
+@click.argument("name", metavar="ID", type=NameArgument())
 @click.option(
     "--apart-from",
     multiple=True,
-    type=Name(),
+    type=NameArgument(),
     metavar="RESOURCE",
     help="A resource with equal content that this row did not make.",
 )
@@ -91,13 +100,13 @@ def doubts_resend(at: AtTarget, name: str, apart_from: tuple[str, ...]) -> int:
 
     The row is looked up first. It is not sent again while the target has an equal resource that was not there before.
     """
-    from pipelines.corrections.decisions import Said, resend
+    from pipelines.corrections.decisions import DecisionMessage, resend
 
-    return at.answer(lambda session: Said(resend(session, name, apart_from)))
+    return at.answer(lambda session: DecisionMessage(resend(session, name, apart_from)))
 
 
 @click.command(short_help="Takes back the responses and tasks of a batch.")
-@click.argument("batch", type=Name())
+@click.argument("batch", type=NameArgument())
 @click.option("--dry-run", is_flag=True, help="List what would be taken back, and change nothing.")
 @with_reason
 @with_target
@@ -111,7 +120,7 @@ def undo(at: AtTarget, batch: str, dry_run: bool) -> int:
 
 
 @click.command(short_help="Removes the source rows (patient data) of a finished batch.")
-@click.argument("batch", type=Name())
+@click.argument("batch", type=NameArgument())
 @with_reason
 @click.pass_obj
 def purge(options: Options, batch: str, why: str | None) -> int:

@@ -11,7 +11,7 @@ from fhir_service.paths import exists
 from pipelines.client.pace import MOST_WORKERS
 from pipelines.commands.common import (
     AtTarget,
-    Name,
+    NameArgument,
     Options,
     SomePath,
     as_text,
@@ -41,23 +41,23 @@ class PathOrAddress(SomePath):
 @click.option(
     "--again",
     metavar="BATCH",
-    type=Name(),
+    type=NameArgument(),
     help="Load the records of a batch again that were taken back or are gone from the target.",
 )
 @click.option(
     "--copayments",
     metavar="BATCH",
-    type=Name(),
+    type=NameArgument(),
     help="Confirm and load a batch that waits because all of its payments are copayments.",
 )
 @click.option(
     "--new",
     metavar="BATCH",
-    type=Name(),
+    type=NameArgument(),
     help="Confirm and load a batch that waits because its records seem to be loaded already.",
 )
 @click.option(
-    "--whole", metavar="FEED", type=Name(), help="Query all rows of a feed's database, not only the new ones."
+    "--whole", metavar="FEED", type=NameArgument(), help="Query all rows of a feed's database, not only the new ones."
 )
 @click.option(
     "--remap",
@@ -89,15 +89,15 @@ def import_(
 
     Takes the address of a manifest ($bulk-publish) too: its files of payments, responses and tasks are fetched first.
     """
-    from pipelines.importing.asked import Asked
-    from pipelines.importing.bulk import alone, remove_fetched
+    from pipelines.importing.asked import ImportOptions
+    from pipelines.importing.bulk import locked_addresses, remove_fetched
     from pipelines.importing.clock import trust_clock
 
-    asked = Asked(again, copayments, new, whole, remap, dry_run, clock_is_right)
+    asked = ImportOptions(again, copayments, new, whole, remap, dry_run, clock_is_right)
     if contradiction := asked.contradiction(places, at.why):
         raise click.UsageError(contradiction)
     addresses = [each for each in places if isinstance(each, str)]
-    click.get_current_context().with_resource(alone(at.home, addresses))
+    click.get_current_context().with_resource(locked_addresses(at.home, addresses))
     paths = _files_at(places, at.home, at.insecure)
     environ = {**os.environ, **({"CHARTFERRY_WORKERS": str(workers)} if workers else {})}
     if clock_is_right:
@@ -110,18 +110,18 @@ def import_(
 
 
 def _files_at(places: Sequence[Path | str], home: Path, insecure: bool) -> list[Path]:
-    """Return the files and folders, and the files of manifests at addresses. Raises `Unreadable`.
+    """Return the files and folders, and the files of manifests at addresses. Raises `UnreadableFile`.
 
     A file of the inbox may be missing: it may be in its unfinished batch already.
     """
-    from pipelines.home.batch import Unreadable
+    from pipelines.home.batch import UnreadableFile
     from pipelines.home.inbox import Inbox
     from pipelines.importing.bulk import fetched_files
 
     paths, inbox = [each for each in places if isinstance(each, Path)], Inbox(home / "inbox")
     for path in paths:
         if not (exists(path) or inbox.holds(path)):
-            raise Unreadable(f"{path}: there is no such file or folder")
+            raise UnreadableFile(f"{path}: there is no such file or folder")
     return [*paths, *fetched_files(home, [each for each in places if isinstance(each, str)], os.environ, insecure)]
 
 
@@ -147,12 +147,12 @@ def rehearse(
     as_json: bool,
 ) -> int:
     """Imports into a throw-away copy of the bundled store (or a new one) and shows the outcome of every row."""
-    from pipelines.rehearsing.copying import Wanted
+    from pipelines.rehearsing.copying import RehearsalInput
     from pipelines.rehearsing.rehearsal import rehearse
 
     if store and reference:
         raise click.UsageError("--store and --reference exclude each other: give one of them")
-    wanted = Wanted(options.home, options.feeds, paths, reference, out, against, store)
+    wanted = RehearsalInput(options.home, options.feeds, paths, reference, out, against, store)
     with showing_progress() as progress:
         done = rehearse(wanted, os.environ, progress)
     click.echo(done.path.read_text(encoding="utf-8") if as_json else as_text(done.lines()), nl=not as_json)

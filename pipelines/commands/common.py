@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from fhir_service.paths import matching
-from pipelines.home.batch import shown
+from pipelines.home.batch import printable_name
 from pipelines.home.progress import Progress
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Options:
     feeds: tuple[Path, ...]
 
 
-class Answer(Protocol):
+class CommandAnswer(Protocol):
     """The result of a command, printable as text or as JSON, to which `print_answer` adds the exit code."""
 
     @property
@@ -50,14 +50,14 @@ class SomePath(click.Path):
         return super().convert(value, param, ctx)
 
 
-class Name(click.types.StringParamType):
+class NameArgument(click.types.StringParamType):
     """A text of the command line. Bytes that are not UTF-8 become `?`, so that the name matches no batch."""
 
     def convert(self, *given: Any) -> str:
         return str(super().convert(*given)).encode(errors="replace").decode()
 
 
-with_reason = click.option("--why", type=Name(), help="The reason, kept on record with your name and the time.")
+with_reason = click.option("--why", type=NameArgument(), help="The reason, kept on record with your name and the time.")
 
 
 @contextmanager
@@ -74,10 +74,10 @@ def showing_progress() -> Iterator[Progress]:
 
 def as_text(lines: Iterable[str]) -> str:
     """Return lines without control characters. Column names of a file may hold some, and a terminal would obey them."""
-    return "\n".join(map(shown, lines))
+    return "\n".join(map(printable_name, lines))
 
 
-def print_answer(answer: Answer, as_json: bool, target: str | None = None) -> int:
+def print_answer(answer: CommandAnswer, as_json: bool, target: str | None = None) -> int:
     """Print the result of a command, after the target if it is given; return its exit code."""
     head = {"target": target} if target else {}
     if as_json:
@@ -110,7 +110,7 @@ class AtTarget(Options):
 
     def answer(
         self,
-        work: Callable[["Session"], Answer],
+        work: Callable[["Session"], CommandAnswer],
         anew: bool = False,
         then: Callable[["Session", Any], None] = lambda *_: None,
     ) -> int:

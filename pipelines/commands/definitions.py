@@ -56,7 +56,7 @@ def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
 
 
 @dataclass
-class Reloading:
+class DefinitionsReloader:
     """Reloads the definitions when their files have changed and two looks in a row found them equal.
 
     * stamp: returns the present stamp.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.commands.common import AtTarget, Name, with_target
+from pipelines.commands.common import AtTarget, NameArgument, with_target
 
 if TYPE_CHECKING:
     from pipelines.evidence.written import Evidence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Writes the page for signing off a migration, and its JSON.")
 @click.option("--since", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Files received since this UTC day.")
-@click.option("--batch", "-b", type=Name(), help="Only this batch.")
+@click.option("--batch", "-b", type=NameArgument(), help="Only this batch.")
 @click.option(
     "--sample",
     "size",
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Number of records of each feed to compare by hand.",
 )
-@click.option("--seed", type=Name(), help="Seed of the sample: one seed gives one sample. [default: random]")
+@click.option("--seed", type=NameArgument(), help="Seed of the sample: one seed gives one sample. [default: random]")
 @click.option("--chart", help="Address for links to the chart. [default: the target's address]")
 @with_target
 def evidence(
@@ -36,7 +36,7 @@ def evidence(
     aside, a random sample to check by hand, hashes, versions, and the result of verify.
     """
     from pipelines.commands.up import SERVICE_PORT
-    from pipelines.evidence.evidence import Asked, make_evidence
+    from pipelines.evidence.evidence import EvidenceSubject, make_evidence
     from pipelines.session.bundled import STORE, running
 
     day = f"{since:%Y-%m-%d}" if since else None
@@ -46,6 +46,6 @@ def evidence(
     def work(session: "Session") -> "Evidence":
         port = os.environ.get("CHARTFERRY_SERVICE_PORT") or SERVICE_PORT
         own = served or f"http://127.0.0.1:{port}" if session.connection.bundled else session.connection.base_url
-        return make_evidence(session, Asked.of(day, batch, size, seed, chart or own))
+        return make_evidence(session, EvidenceSubject.of(day, batch, size, seed, chart or own))
 
     return at.answer(work)

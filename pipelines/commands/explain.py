@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.files.describe import describe, skipped, taken, trailer
+from pipelines.feeds.files.describe import describe, describe_skipped, describe_taken, trailer
 from pipelines.feeds.terms.schema import Query
 from pipelines.validation.scoring import KNOWN
 
@@ -21,10 +21,10 @@ def feed_lines(feed: Feed) -> Iterable[str]:
     form = file.format or "csv or ndjson, by the file's name"
     yield f"{feed.name}: {file.kind} to {feed.resource}, source {feed.source}{' (built in)' if feed.builtin else ''}"
     if file.query:
-        yield f"  {_query(file.query)}; takes {taken(feed)}"
+        yield f"  {_query(file.query)}; takes {describe_taken(feed)}"
     else:
-        yield f"  files {', '.join(file.files)}; {form}; {file.encoding}; takes {taken(feed)}"
-    if left_out := skipped(feed):
+        yield f"  files {', '.join(file.files)}; {form}; {file.encoding}; takes {describe_taken(feed)}"
+    if left_out := describe_skipped(feed):
         yield f"  leaves out rows with {left_out}"
     for name, join in file.join.items():
         on = " and ".join(f"{one} is {name}.{other}" for one, other in join.on.items())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.commands.common import Name, Options, as_text
+from pipelines.commands.common import NameArgument, Options, as_text
 from pipelines.home.counted import counted
 from pipelines.home.exits import ALL_LOADED, UNREADABLE, WronglyAsked
 
@@ -61,14 +61,14 @@ def feeds_check(options: Options, files: tuple[Path, ...], sample: Path | None, 
 def _show_sample(feed: "Feed", sample: Path, rows: int, home: Path) -> int:
     """Print the first rows of an export as the feed maps them; return the exit code."""
     from pipelines.feeds.drafting.sample import sample_lines
-    from pipelines.home.batch import Unreadable
+    from pipelines.home.batch import UnreadableFile
     from pipelines.session.questionnaires import reference_questionnaires
 
     try:
         known = reference_questionnaires(home) if feed.file.kind == "answers" else None
         for line in sample_lines(feed, sample, rows, known):
             click.echo(as_text([line]))
-    except Unreadable as error:
+    except UnreadableFile as error:
         click.echo(f"chartferry: {error}", err=True)
         return UNREADABLE
     return ALL_LOADED
@@ -107,7 +107,7 @@ def _asking() -> Callable[[Sequence[str]], str | None]:
 
 
 @feeds.command("expect", short_help="Drafts expectations of a feed's files from the files that came.")
-@click.argument("feed", type=Name())
+@click.argument("feed", type=NameArgument())
 @click.pass_obj
 def feeds_expect(options: Options, feed: str) -> int:
     """Drafts expectations for a feed's files, from the files that have come."""
@@ -124,7 +124,7 @@ def feeds_expect(options: Options, feed: str) -> int:
 
 
 @feeds.command("map", short_help="Lists values without an entry in a crosswalk, and adds entries.")
-@click.argument("feed", type=Name())
+@click.argument("feed", type=NameArgument())
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the list to this CSV, to be filled in."
 )

@@ -8,7 +8,7 @@ import click
 
 from pipelines.commands.common import (
     AtTarget,
-    Name,
+    NameArgument,
     Options,
     as_text,
     check_batch,
@@ -26,7 +26,7 @@ def rejects() -> None:
 
 
 @rejects.command("export", short_help="Writes open rejects to files, to be corrected.")
-@click.option("--batch", "-b", type=Name(), help="Only those of this batch.")
+@click.option("--batch", "-b", type=NameArgument(), help="Only those of this batch.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -44,7 +44,7 @@ def rejects_export(at: AtTarget, batch: str | None, out: Path | None) -> int:
 
 
 @rejects.command("retry", short_help="Tries open rejects again, unchanged, by today's rules.")
-@click.option("--batch", "-b", type=Name(), help="Only those of this batch.")
+@click.option("--batch", "-b", type=NameArgument(), help="Only those of this batch.")
 @click.option(
     "--strict", is_flag=True, help="Reject records by this project's own rules too if the target is not fhir-service."
 )

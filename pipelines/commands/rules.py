@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.commands.common import Name
+from pipelines.commands.common import NameArgument
 from pipelines.home.exits import ALL_LOADED, WronglyAsked
 
 if TYPE_CHECKING:
-    from pipelines.feeds.terms.rulebook import Entry
+    from pipelines.feeds.terms.rulebook import RuleEntry
 
 
 @click.command(short_help="Explains a rule: what it says, who decided it, what to do.")
-@click.argument("rule_id", metavar="[ID]", type=Name(), required=False)
+@click.argument("rule_id", metavar="[ID]", type=NameArgument(), required=False)
 def rules(rule_id: str | None) -> int:
     """Lists the rules that a reject may name; or shows a rule's sentence, its source, and what to do."""
     from pipelines.feeds.terms import rulebook
@@ -33,7 +33,7 @@ def rules(rule_id: str | None) -> int:
     return ALL_LOADED
 
 
-def _list(known: Mapping[str, "Entry"]) -> Iterator[str]:
+def _list(known: Mapping[str, "RuleEntry"]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in (known, [entry.basis for entry in known.values()])]
     for name, entry in known.items():
         yield f"{name.ljust(widths[0])}  {entry.basis.ljust(widths[1])}  {entry.sentence}"

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from pipelines.commands.definitions import DEFINITIONS, Reloading, reload_at, stamp_of
-from pipelines.commands.supervising import CannotStart, Child, Say, alone, check_own, free
+from pipelines.commands.definitions import DEFINITIONS, DefinitionsReloader, reload_at, stamp_of
+from pipelines.commands.supervising import CannotStart, ChildProcess, Say, check_own, free, only_up
 from pipelines.commands.up import ATTENDED, service
-from pipelines.commands.wards import Ward, supervise
+from pipelines.commands.wards import SupervisedProcess, supervise
 from pipelines.home.dagster_folder import (
     CLINIC,
     CODE_SERVER,
@@ -46,20 +46,20 @@ def serve(home: Path, environ: Mapping[str, str], address: str, service_port: in
     name = environ.get(CLINIC)
     clinic = Clinic(name, home, environ, bundled) if name else None
     with ExitStack() as stack:
-        look = stack.enter_context(alone(home / "dagster", home))
+        look = stack.enter_context(only_up(home / "dagster", home))
         check_own(*at)
         log = home / "dagster" / "code-server.log"
-        children = [Child("code server", (*ATTENDED, "code", DEFINITIONS, address), log, listens=at)]
+        children = [ChildProcess("code server", (*ATTENDED, "code", DEFINITIONS, address), log, listens=at)]
         if bundled:
             children.insert(0, service(home, free(service_port, "--port", "CHARTFERRY_SERVICE_PORT")))
-        wards = [Ward(child, environ, clinic) for child in children]
-        reloading = Reloading(lambda: stamp_of(home, environ), lambda: reload(*at, environ), say)
+        wards = [SupervisedProcess(child, environ, clinic) for child in children]
+        reloading = DefinitionsReloader(lambda: stamp_of(home, environ), lambda: reload(*at, environ), say)
         known_as = environ.get(CODE_SERVER) or address
         supervise([wards], [], [reloading.look, look], lambda: _tell(children, home, address, known_as, say), say)
     say("stopped")
 
 
-def _tell(children: Sequence[Child], home: Path, address: str, known_as: str, say: Say) -> None:
+def _tell(children: Sequence[ChildProcess], home: Path, address: str, known_as: str, say: Say) -> None:
     for each in children:
         if each.url:
             say(f"{each.name:11} {each.url.rpartition('/')[0]}")

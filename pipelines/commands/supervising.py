@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 
 from pipelines.home.dagster_folder import WEB_HOST
-from pipelines.home.exits import Explained
+from pipelines.home.exits import ExplainedError
 from pipelines.home.files import locked_by_name
 from pipelines.home.logs import last_line
 
@@ -25,16 +25,16 @@ RESTARTS, RESTARTS_WITHIN_SECONDS = 5, 120.0
 Say = Callable[[str], None]
 
 
-class CannotStart(Explained):
+class CannotStart(ExplainedError):
     """A process cannot start or keep running. The message is one line with the reason."""
 
 
-class Removed(CannotStart):
+class FolderRemoved(CannotStart):
     """The folder with the state and logs of Dagster's processes is gone, and the lock with it."""
 
 
 @dataclass
-class Child:
+class ChildProcess:
     """A supervised process.
 
     * url: answers with status 200 once the process is ready.
@@ -114,7 +114,7 @@ class Child:
 
 
 @contextmanager
-def alone(folder: Path, home: Path) -> Iterator[Callable[[], None]]:
+def only_up(folder: Path, home: Path) -> Iterator[Callable[[], None]]:
     """Hold the lock of this home, since two daemons would run everything twice. Raises CannotStart if it is taken.
 
     Yields:
@@ -131,7 +131,7 @@ def alone(folder: Path, home: Path) -> Iterator[Callable[[], None]]:
                 raise CannotStart(
                     f"{home} was removed or replaced while its processes ran: put the folder back, and start again"
                 )
-            raise Removed(f"{folder} was removed or replaced while Dagster ran in it")
+            raise FolderRemoved(f"{folder} was removed or replaced while Dagster ran in it")
 
     lock = folder / ".up.lock"
     with locked_by_name(lock, taken):

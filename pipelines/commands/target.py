@@ -19,7 +19,7 @@ def target(at: AtTarget, formerly: str | None) -> int:
     from pipelines.session.connections import connect
     from pipelines.session.known_target import take_for
     from pipelines.session.ledger import open_ledger
-    from pipelines.session.offered import offered
+    from pipelines.session.offered import ask_target
 
     if at.why and not formerly:
         raise click.UsageError("--why goes with --formerly")
@@ -29,7 +29,7 @@ def target(at: AtTarget, formerly: str | None) -> int:
             with closing(open_ledger(at.home, os.environ)) as ledger:
                 ledger.take_up_journal(at.home)
                 take_for(connection, ledger, formerly, at.why)
-        return print_answer(offered(connection), at.as_json, connection.label)
+        return print_answer(ask_target(connection), at.as_json, connection.label)
 
 
 @click.group(short_help="Reference data (patients, claims ...): sends it to a target.")

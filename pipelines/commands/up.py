@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipelines.commands.definitions import DEFINITIONS, Reloading, reload_at, stamp_of, write_workspace
-from pipelines.commands.supervising import LOOPBACK, Child, Removed, Say, alone, check_web_host, free
-from pipelines.commands.wards import Ward, supervise
+from pipelines.commands.definitions import DEFINITIONS, DefinitionsReloader, reload_at, stamp_of, write_workspace
+from pipelines.commands.supervising import LOOPBACK, ChildProcess, FolderRemoved, Say, check_web_host, free, only_up
+from pipelines.commands.wards import SupervisedProcess, supervise
 from pipelines.home.dagster_folder import INSECURE, dagster_environment, is_set, lacking, prepare_dagster_home
 from pipelines.home.preparing import prepare_home
 from pipelines.session.bundled import SERVICE, STORE
@@ -29,7 +29,7 @@ def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int,
     while True:
         try:
             _run(home, environ, service_port, web_port, say)
-        except Removed as error:
+        except FolderRemoved as error:
             say(f"{error}; Dagster's folder is made again, without the history of runs")
         else:
             say("stopped")
@@ -42,7 +42,7 @@ def _run(home: Path, environ: Mapping[str, str], service_port: int, web_port: in
     folder = prepare_dagster_home(home)
     environ = dagster_environment(home, environ)
     with ExitStack() as stack:
-        look = stack.enter_context(alone(folder, home))
+        look = stack.enter_context(only_up(folder, home))
         if missing := lacking(folder):
             say(
                 f"{folder / 'dagster.yaml'} lacks the settings {', '.join(missing)}: move the file away and"
@@ -56,29 +56,29 @@ def _run(home: Path, environ: Mapping[str, str], service_port: int, web_port: in
         socket = Path(stack.enter_context(TemporaryDirectory(prefix="chartferry-"))) / "code.sock"
         children.append(code_server(socket, folder / "code-server.log"))
         others = pages_and_daemon(folder, {DEFINITIONS: socket}, free(web_port, "--web-port", "CHARTFERRY_WEB_PORT"))
-        reloading = Reloading(lambda: stamp_of(home, environ), lambda: reload_at(str(socket), environ), say)
-        first, shared = ([Ward(child, environ) for child in some] for some in (children, others))
+        reloading = DefinitionsReloader(lambda: stamp_of(home, environ), lambda: reload_at(str(socket), environ), say)
+        first, shared = ([SupervisedProcess(child, environ) for child in some] for some in (children, others))
         supervise([first], shared, [reloading.look, look], lambda: _tell([*children, *others], home, say), say)
 
 
-def service(home: Path, port: int) -> Child:
+def service(home: Path, port: int) -> ChildProcess:
     """Return the bundled service over the store of a home, with the folder of its reference data."""
     (home / REFERENCE).mkdir(mode=0o700, exist_ok=True)
     serve = ("serve", "--store", str(home / STORE), "--host", LOOPBACK, "--port", str(port), "--until-stdin-closes")
     url = f"http://{LOOPBACK}:{port}/health"
-    return Child("service", (*SERVICE, *serve), home / "service.log", url)
+    return ChildProcess("service", (*SERVICE, *serve), home / "service.log", url)
 
 
-def code_server(socket: Path, log: Path) -> Child:
+def code_server(socket: Path, log: Path) -> ChildProcess:
     """Return the code server on a socket.
 
     Any user with write access to the socket can make the server run any program. So it is no port of this machine, and
     it is in a folder of the owner. It is not in the home, since the path of a socket must be short.
     """
-    return Child("code server", (*ATTENDED, "code", DEFINITIONS, str(socket)), log, socket=socket)
+    return ChildProcess("code server", (*ATTENDED, "code", DEFINITIONS, str(socket)), log, socket=socket)
 
 
-def pages_and_daemon(folder: Path, locations: Mapping[str, Path | tuple[str, int]], port: int) -> list[Child]:
+def pages_and_daemon(folder: Path, locations: Mapping[str, Path | tuple[str, int]], port: int) -> list[ChildProcess]:
     """Return Dagster's web server and daemon.
 
     locations: the socket of each code server, or its host and port, by the name of its location. The workspace file is
@@ -89,12 +89,12 @@ def pages_and_daemon(folder: Path, locations: Mapping[str, Path | tuple[str, int
     web = (*ATTENDED, "web", LOOPBACK, str(port), str(workspace))
     daemon = (*ATTENDED, "daemon", "run", "-w", str(workspace))
     return [
-        Child("Dagster", web, folder / "webserver.log", f"http://{LOOPBACK}:{port}/server_info"),
-        Child("daemon", daemon, folder / "daemon.log"),
+        ChildProcess("Dagster", web, folder / "webserver.log", f"http://{LOOPBACK}:{port}/server_info"),
+        ChildProcess("daemon", daemon, folder / "daemon.log"),
     ]
 
 
-def _tell(children: Sequence[Child], home: Path, say: Say) -> None:
+def _tell(children: Sequence[ChildProcess], home: Path, say: Say) -> None:
     for child in children:
         if child.url:
             say(f"{child.name:9} {child.url.rpartition('/')[0]}")

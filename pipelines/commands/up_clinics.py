@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipelines.commands.definitions import Reloading, reload_at, stamp_of
-from pipelines.commands.supervising import LOOPBACK, Say, alone, check_web_host, free, no_answer
+from pipelines.commands.definitions import DefinitionsReloader, reload_at, stamp_of
+from pipelines.commands.supervising import LOOPBACK, Say, check_web_host, free, no_answer, only_up
 from pipelines.commands.up import code_server, pages_and_daemon, service
-from pipelines.commands.wards import Ward, supervise
+from pipelines.commands.wards import SupervisedProcess, supervise
 from pipelines.home.dagster_folder import check_at_server, dagster_environment, prepare_shared_dagster
 from pipelines.home.dagster_server import POSTGRES, problem_of
 from pipelines.home.exits import BadSetting
@@ -44,7 +44,7 @@ def environment_of_pages(servers: Sequence[CodeServer], common: Mapping[str, str
 
 
 @dataclass
-class Watched:
+class WatchedServer:
     """Reports when a code server becomes unreachable, and when it is back. silent: the reason; None if reachable."""
 
     server: CodeServer
@@ -90,9 +90,9 @@ def up_clinics(home: Path, file: Path, environ: Mapping[str, str], web_port: int
     if elsewhere:
         check_at_server(folder)
     with ExitStack() as stack:
-        look = stack.enter_context(alone(folder, home))
+        look = stack.enter_context(only_up(folder, home))
         for clinic in clinics:
-            stack.enter_context(alone(clinic.home / "dagster", clinic.home))
+            stack.enter_context(only_up(clinic.home / "dagster", clinic.home))
         runtime = Path(stack.enter_context(TemporaryDirectory(prefix="chartferry-")))
         port = free(web_port, "--web-port", "CHARTFERRY_WEB_PORT")
         sockets = {clinic.name: runtime / f"{clinic.name}.sock" for clinic in clinics}
@@ -100,10 +100,10 @@ def up_clinics(home: Path, file: Path, environ: Mapping[str, str], web_port: int
         of_clinics = [_of_clinic(clinic, sockets[clinic.name], home, taken) for clinic in clinics]
         common = {**environment_for(elsewhere), **dagster_environment(home, shared), "CHARTFERRY_HOME": str(home)}
         web, daemon = pages_and_daemon(folder, {**sockets, **{each.clinic: each.at for each in elsewhere}}, port)
-        for_all = [Ward(web, environment_of_pages(elsewhere, common)), Ward(daemon, common)]
+        for_all = [SupervisedProcess(web, environment_of_pages(elsewhere, common)), SupervisedProcess(daemon, common)]
         pages = f"http://{LOOPBACK}:{port}"
         looks = [look, *(_reloading(clinic, sockets[clinic.name], say).look for clinic in clinics)]
-        looks += [Watched(each, say).look for each in elsewhere]
+        looks += [WatchedServer(each, say).look for each in elsewhere]
         supervise(of_clinics, for_all, looks, lambda: _tell(clinics, elsewhere, of_clinics, pages, say), say)
     say("stopped")
 
@@ -129,7 +129,7 @@ def _apart_from(home: Path, clinics: Sequence[Clinic]) -> None:
             )
 
 
-def _of_clinic(clinic: Clinic, socket: Path, home: Path, taken: set[int]) -> list[Ward]:
+def _of_clinic(clinic: Clinic, socket: Path, home: Path, taken: set[int]) -> list[SupervisedProcess]:
     """Return the processes of a clinic. Raises CannotStart if its port cannot be used.
 
     home: the home of the deployment. taken: ports that are in use; the chosen port is added.
@@ -142,11 +142,11 @@ def _of_clinic(clinic: Clinic, socket: Path, home: Path, taken: set[int]) -> lis
             port = free(0, "port", "")
         taken.add(port)
         children.insert(0, service(clinic.home, free(port, "port in the file of clinics", "end what has it")))
-    return [Ward(child, environ, clinic) for child in children]
+    return [SupervisedProcess(child, environ, clinic) for child in children]
 
 
-def _reloading(clinic: Clinic, socket: Path, say: Say) -> Reloading:
-    return Reloading(
+def _reloading(clinic: Clinic, socket: Path, say: Say) -> DefinitionsReloader:
+    return DefinitionsReloader(
         lambda: stamp_of(clinic.home, clinic.environ),
         lambda: reload_at(str(socket), clinic.environ),
         lambda said: say(f"{clinic.name}: {said}"),
@@ -154,7 +154,11 @@ def _reloading(clinic: Clinic, socket: Path, say: Say) -> Reloading:
 
 
 def _tell(
-    clinics: Sequence[Clinic], elsewhere: Sequence[CodeServer], groups: Sequence[Sequence[Ward]], pages: str, say: Say
+    clinics: Sequence[Clinic],
+    elsewhere: Sequence[CodeServer],
+    groups: Sequence[Sequence[SupervisedProcess]],
+    pages: str,
+    say: Say,
 ) -> None:
     say(f"{'Dagster':9} {pages}")
     for clinic, wards in zip(clinics, groups, strict=True):

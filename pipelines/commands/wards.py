@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from pipelines.commands.supervising import CannotStart, Child, Say, asked_to_end, signals
+from pipelines.commands.supervising import CannotStart, ChildProcess, Say, asked_to_end, signals
 from pipelines.home.logs import rotate
 from pipelines.session.clinics import Clinic
 
@@ -17,7 +17,7 @@ LONGEST_PAUSE = 60.0
 
 
 @dataclass
-class Ward:
+class SupervisedProcess:
     """A supervised process of one clinic, or of all clinics.
 
     * clinic: None for a process of all clinics, which nothing can work without.
@@ -25,7 +25,7 @@ class Ward:
     * ailing: True if it ended repeatedly, and has not lived long since.
     """
 
-    child: Child
+    child: ChildProcess
     environ: Mapping[str, str]
     clinic: Clinic | None = None
     due: float | None = None
@@ -75,8 +75,8 @@ class Ward:
 
 
 def supervise(
-    groups: Sequence[Sequence[Ward]],
-    shared: Sequence[Ward],
+    groups: Sequence[Sequence[SupervisedProcess]],
+    shared: Sequence[SupervisedProcess],
     looks: Sequence[Callable[[], None]],
     tell: Callable[[], None],
     say: Say,
@@ -97,10 +97,10 @@ def supervise(
         say("stopping ...")
 
 
-def stop(groups: Sequence[Sequence[Ward]]) -> None:
+def stop(groups: Sequence[Sequence[SupervisedProcess]]) -> None:
     """Stop groups of processes in parallel; within a group from the last to the first."""
 
-    def stop_one_by_one(group: Sequence[Ward]) -> None:
+    def stop_one_by_one(group: Sequence[SupervisedProcess]) -> None:
         for ward in reversed(group):
             ward.child.stop()
 
@@ -108,7 +108,7 @@ def stop(groups: Sequence[Sequence[Ward]]) -> None:
         list(threads.map(stop_one_by_one, groups))
 
 
-def start(wards: Sequence[Ward], wakes: int, say: Say) -> bool:
+def start(wards: Sequence[SupervisedProcess], wakes: int, say: Say) -> bool:
     """Start processes and wait until each is ready; False if a signal came first.
 
     A clinic's process that ends or is late is not waited for: the others continue. Raises CannotStart for a failing
@@ -132,13 +132,13 @@ def start(wards: Sequence[Ward], wakes: int, say: Say) -> bool:
     return True
 
 
-def _check_shared(wards: Sequence[Ward]) -> None:
+def _check_shared(wards: Sequence[SupervisedProcess]) -> None:
     for ward in wards:
         if ward.clinic is None and ward.child.ended():
             raise CannotStart(f"{ward.name} did not start: {ward.child.last_words()}")
 
 
-def watch(wards: Sequence[Ward], wakes: int, say: Say, looks: Sequence[Callable[[], None]] = ()) -> None:
+def watch(wards: Sequence[SupervisedProcess], wakes: int, say: Say, looks: Sequence[Callable[[], None]] = ()) -> None:
     """Restart processes that end by themselves, until a signal arrives. Raises CannotStart.
 
     looks: called once a second.

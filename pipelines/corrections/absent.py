@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from pipelines.client.steps import step_for
-from pipelines.ledger.doubts import Doubtful, known_resources, made_before
+from pipelines.ledger.doubts import DoubtfulRecord, known_resources, made_before
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files
 from pipelines.loading.lookup import ABSENT, FOUND, Doubt, look_up
@@ -16,7 +16,7 @@ from pipelines.session.session import Session
 NO_NEED = "{}: nothing to decide: the next import settles it by itself, and cannot make a double"
 
 
-def check_absent(session: Session, doubt: Doubtful, others: Collection[str]) -> None:
+def check_absent(session: Session, doubt: DoubtfulRecord, others: Collection[str]) -> None:
     """Raise `NotPossible` if the target may have a resource that the row's attempts made."""
     kind, files = doubt.resource_type, accepted_files(session.batches.folder(doubt.batch_id))
     step = step_for(session.connection.capabilities, kind)

@@ -14,7 +14,7 @@ from fhir_service.interface.datatypes import ID_PATTERN
 from pipelines.client.comparison import same_content
 from pipelines.corrections.absent import NO_NEED, check_absent
 from pipelines.home.exits import ALL_LOADED
-from pipelines.ledger.doubts import Doubtful, doubtful, known_resources
+from pipelines.ledger.doubts import DoubtfulRecord, doubtful, known_resources
 from pipelines.ledger.former import earlier_versions, plan_anew
 from pipelines.ledger.rows import Outcome
 from pipelines.ledger.tables import NotPossible
@@ -25,7 +25,7 @@ from pipelines.session.session import Session
 
 
 @dataclass(frozen=True)
-class Said:
+class DecisionMessage:
     """The message about a decision, in one line."""
 
     line: str
@@ -86,7 +86,7 @@ def resend(session: Session, name: str, apart_from: Collection[str] = ()) -> str
     return f"{name}: the next import sends it again"
 
 
-def _made(session: Session, name: str) -> Doubtful:
+def _made(session: Session, name: str) -> DoubtfulRecord:
     """Return a row in doubt that may have made a resource. Raises `NotPossible` for others, also for a change."""
     batch_id, _, line = name.rpartition(":")
     found = [doubt for doubt in doubtful(session.ledger, session.target, batch_id) if str(doubt.line) == line]

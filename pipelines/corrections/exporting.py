@@ -9,7 +9,7 @@ from pipelines.corrections.balances import with_balances
 from pipelines.corrections.reject_file import write_rejects
 from pipelines.corrections.sources import OutOfReach, lines_by_batch, source_of
 from pipelines.feeds.files.catalog import Catalog
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from pipelines.home.counted import counted
 from pipelines.home.scratch import throwaway_folder
 from pipelines.ledger.ledger import Ledger
@@ -18,7 +18,7 @@ from pipelines.ledger.rejects import exported_ids, reasons_of, reject_places
 
 
 @dataclass(frozen=True)
-class Left:
+class LeftRejects:
     """Open rejects of a batch for which nothing could be done, and the reason."""
 
     batch_id: str
@@ -35,11 +35,11 @@ def of_batch(batch_id: str | None) -> str:
 
 
 @dataclass
-class Exported:
+class ExportResult:
     """Files, with the number of rejects in each. left: rejects that could not be exported. of: the batch asked for."""
 
     files: dict[Path, int] = field(default_factory=dict)
-    left: list[Left] = field(default_factory=list)
+    left: list[LeftRejects] = field(default_factory=list)
     of: str | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -61,13 +61,13 @@ class Exported:
 
 def export(
     home: Path, ledger: Ledger, catalog: Catalog, target: str, batch_id: str | None = None, out: Path | None = None
-) -> Exported:
+) -> ExportResult:
     """Write the open rejects of a target, or of one batch: one file per batch, in the form of its source.
 
     A record that came again in a later file, still wrong, is exported in its last form. A record that was loaded and
     then taken back is exported with that as its reason. Without `out`, a file goes into its batch's folder.
     """
-    done = Exported(of=batch_id)
+    done = ExportResult(of=batch_id)
     places = still_wrong(ledger, target, reject_places(ledger, target, batch_id))
     last = reasons_of(ledger, {each.reject_id for each in places})
     now = reasons_now(ledger, target, places, last)
@@ -81,14 +81,14 @@ def export(
                 reasons = with_balances(home, ledger, target, {each: now.get(each, []) for each in rejects})
                 heard = exported_ids(ledger, target, {each: last.get(each, []) for each in rejects})
                 path, found = write_rejects(received, feed, lines, reasons, heard, folder, work)
-        except (OutOfReach, Unreadable) as error:
-            done.left.append(Left(name, len(rejects), str(error)))
+        except (OutOfReach, UnreadableFile) as error:
+            done.left.append(LeftRejects(name, len(rejects), str(error)))
             continue
         if found:
             done.files[path] = len(found)
         if lost := rejects - found:
             done.left.append(
-                Left(
+                LeftRejects(
                     name,
                     len(lost),
                     f"the rows of the feed {feed.name} are no longer read as these records; was the feed file changed?",

@@ -5,13 +5,13 @@ from itertools import compress
 
 from pipelines.client.threads import threads
 from pipelines.corrections.moved import is_other, is_unclear
-from pipelines.corrections.records import Piece, Record, count_records, pieces_of
+from pipelines.corrections.records import BatchRecord, Piece, count_records, pieces_of
 from pipelines.ledger.states import MADE
 from pipelines.loading.row import Identity
 from pipelines.loading.target_clock import TargetClock
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
-from pipelines.verifying.staging import Filling, workbench
+from pipelines.verifying.staging import StagingTable, workbench
 from pipelines.verifying.target import stage_target
 from pipelines.verifying.updates import is_older
 
@@ -29,7 +29,7 @@ def lost_updates(session: Session, batch_id: str) -> Iterator[Piece]:
     """
     client, clock = session.connection.client, TargetClock.of(session, batch_id)
 
-    def is_lost(record: Record) -> bool:
+    def is_lost(record: BatchRecord) -> bool:
         found = client.read_as_of(record.resource_type, str(record.resource_id))
         return (
             found is not None
@@ -52,7 +52,7 @@ def not_there(session: Session, batch_id: str) -> Iterator[tuple[int, Piece, Pie
     many = count_records(session, batch_id, MADE) > READS_WITHOUT_A_SWEEP
     with threads(session.pace.at_once, "look") as pool:
 
-        def is_there(record: Record) -> bool | None:
+        def is_there(record: BatchRecord) -> bool | None:
             body = session.connection.client.read(record.resource_type, str(record.resource_id))
             if body is None or not is_other(session, record, body):
                 return body is not None
@@ -80,7 +80,7 @@ def _not_shown(session: Session, batch_id: str) -> Iterator[tuple[int, Piece]]:
         stage_target(db, session, first[0].resource_type)
         _say_stage(session, batch_id)
         for piece in pieces_of(session, batch_id, MADE):
-            with Filling(db, "record", "n resource_id key generation") as table:
+            with StagingTable(db, "record", "n resource_id key generation") as table:
                 for n, record in enumerate(piece):
                     table.add((n, record.resource_id, record.key, record.generation))
             of_source = Identity(piece[0].source, piece[0].resource_type).system

@@ -12,13 +12,13 @@ from pipelines.client.identifiers import VALUES_A_SEARCH, values_of
 from pipelines.home.counted import counted, word_for
 from pipelines.ledger.former import earlier_versions
 from pipelines.ledger.rows import Outcome
-from pipelines.loading.ownership import Named, Owner, places, value_of
+from pipelines.loading.ownership import IdentifiedRecord, Owner, places, value_of
 from pipelines.loading.row import Identity
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 
 
-class Moved(Named, Protocol):
+class MovedRecord(IdentifiedRecord, Protocol):
     """A record with its source and its state."""
 
     @property
@@ -29,7 +29,7 @@ class Moved(Named, Protocol):
     def state(self) -> str: ...
 
 
-class Followed(NamedTuple):
+class FollowedRecords(NamedTuple):
     """Places of records, by the number of resources with their identifiers: none, one, or several.
 
     moved: the new ids by place.
@@ -54,13 +54,13 @@ class Followed(NamedTuple):
             yield f"{several} at the target several times, and nothing was changed; chartferry verify names {them}"
 
 
-def follow(session: Session, records: Sequence[Moved]) -> Followed:
+def follow(session: Session, records: Sequence[MovedRecord]) -> FollowedRecords:
     """Note the new ids of records of one source and type whose old ids are gone. Raises `TargetUnusable`.
 
     A resource that was taken back in the chart is followed like any other. Without identifiers, a record counts as
     there if its resource from before an earlier reload exists again.
     """
-    followed = Followed([], {}, [])
+    followed = FollowedRecords([], {}, [])
     for start in range(0, len(records), VALUES_A_SEARCH):
         some = records[start : start + VALUES_A_SEARCH]
         source, kind = some[0].source, some[0].resource_type
@@ -81,12 +81,12 @@ def follow(session: Session, records: Sequence[Moved]) -> Followed:
     return followed
 
 
-def _by_name(session: Session, source: str, kind: str, records: Sequence[Moved]) -> list[Sequence[str]]:
+def _by_name(session: Session, source: str, kind: str, records: Sequence[MovedRecord]) -> list[Sequence[str]]:
     there = places(session.connection.client, Identity(source, kind), list(map(value_of, records)))
     return [there[value_of(record)] for record in records]
 
 
-def _by_former_ids(session: Session, source: str, kind: str, records: Sequence[Moved]) -> list[Sequence[str]]:
+def _by_former_ids(session: Session, source: str, kind: str, records: Sequence[MovedRecord]) -> list[Sequence[str]]:
     gone = earlier_versions(session.ledger, session.target, source, kind, [record.key for record in records], "gone")
     had: dict[tuple[str, int], dict[str, str | None]] = defaultdict(dict)
     for version in gone:
@@ -106,14 +106,14 @@ def owner_of(session: Session, source: str, kind: str) -> Owner:
     return Owner.at(session.connection.capabilities, session.target, Identity(source, kind))
 
 
-def is_other(session: Session, record: Moved, body: Mapping[str, Any]) -> bool:
+def is_other(session: Session, record: MovedRecord, body: Mapping[str, Any]) -> bool:
     """True if a resource lacks the identifier that the record was sent with."""
     if not session.shows_names(record.resource_type):
         return False
     return value_of(record) not in values_of(Identity(record.source, record.resource_type).system, body)
 
 
-def is_unclear(session: Session, record: Moved, body: Mapping[str, Any]) -> bool:
+def is_unclear(session: Session, record: MovedRecord, body: Mapping[str, Any]) -> bool:
     """True if a resource has no identifier of the source at all: the record may have been sent without one."""
     system = Identity(record.source, record.resource_type).system
     return is_other(session, record, body) and not values_of(system, body)

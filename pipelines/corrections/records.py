@@ -12,9 +12,9 @@ from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.threads import threads
 from pipelines.corrections.moved import is_other
 from pipelines.home.scratch import throwaway_folder
-from pipelines.home.spill import Writer, batches
+from pipelines.home.spill import ParquetWriter, batches
 from pipelines.ledger import tables as t
-from pipelines.ledger.former import Former, earlier_versions
+from pipelines.ledger.former import FormerVersion, earlier_versions
 from pipelines.ledger.states import MADE
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
@@ -26,7 +26,7 @@ OVER = ("withdrawn", "gone")
 """Fates of resources that no longer exist or count."""
 
 
-class Record(NamedTuple):
+class BatchRecord(NamedTuple):
     """A record of a batch, with the columns that corrections need."""
 
     source: str
@@ -48,8 +48,8 @@ class Record(NamedTuple):
         return f"{self.resource_type}/{self.resource_id}"
 
 
-Piece = Sequence[Record]
-COLUMNS = [t.record.c[name] for name in Record._fields]
+Piece = Sequence[BatchRecord]
+COLUMNS = [t.record.c[name] for name in BatchRecord._fields]
 RECORDS = pa.schema([(c.name, pa.string() if isinstance(c.type, Text) else pa.int64()) for c in COLUMNS])
 
 
@@ -71,16 +71,16 @@ def pieces_of(session: Session, batch_id: str, states: Sequence[str]) -> Iterato
     query = select(*COLUMNS).where(*_of_batch(session, batch_id, states)).order_by("line")
     with throwaway_folder(session.home) as folder:
         kept = folder / "records.parquet"
-        with session.ledger.engine.connect() as connection, Writer(kept, RECORDS) as out:
+        with session.ledger.engine.connect() as connection, ParquetWriter(kept, RECORDS) as out:
             for row in connection.execution_options(yield_per=ROWS_A_PIECE).execute(query):
                 out.add(*row)
-        for part in batches(kept, ROWS_A_PIECE, Record._fields):
+        for part in batches(kept, ROWS_A_PIECE, BatchRecord._fields):
             rows = zip(*(column.to_pylist() for column in part.columns), strict=True)
-            for _, piece in groupby(map(Record._make, rows), attrgetter("source", "resource_type")):
+            for _, piece in groupby(map(BatchRecord._make, rows), attrgetter("source", "resource_type")):
                 yield list(piece)
 
 
-def changed_since(session: Session, batch_id: str) -> Iterator[tuple[Record, str]]:
+def changed_since(session: Session, batch_id: str) -> Iterator[tuple[BatchRecord, str]]:
     """Yield records that the batch made or updated, as they were then, each with the later batch that updated it."""
     version, record, later = t.versions.c, t.records.c, t.batch.c
     of_batch = t.of_batch(t.versions, session.target, batch_id)
@@ -97,7 +97,7 @@ def changed_since(session: Session, batch_id: str) -> Iterator[tuple[Record, str
     last = None
     with session.ledger.engine.connect() as connection:
         for *made, batch in connection.execution_options(yield_per=ROWS_A_PIECE).execute(query):
-            one = Record._make(made)
+            one = BatchRecord._make(made)
             if (one.line, one.key) != last:
                 yield one, str(batch)
             last = (one.line, one.key)
@@ -125,7 +125,7 @@ def count_replaced(session: Session, batch_id: str) -> int:
     return int(session.ledger.value(select(func.count()).select_from(had.subquery())))
 
 
-def there_again(session: Session, piece: Piece) -> list[Former]:
+def there_again(session: Session, piece: Piece) -> list[FormerVersion]:
     """Return versions of these records that were taken back, and that a restored target has in force again.
 
     For records that were undone, return also versions that were gone.
@@ -141,11 +141,11 @@ def there_again(session: Session, piece: Piece) -> list[Former]:
     return [v for v, body in zip(before, found, strict=True) if body and body.get("status") != TAKEN_BACK[kind]]
 
 
-def read_versions(session: Session, kind: str, versions: Sequence[Former]) -> list[dict[str, Any] | None]:
+def read_versions(session: Session, kind: str, versions: Sequence[FormerVersion]) -> list[dict[str, Any] | None]:
     """Return the present resources of versions; None if one is gone or its id another's. Raises `TargetUnusable`."""
     client = session.connection.client
 
-    def read(version: Former) -> dict[str, Any] | None:
+    def read(version: FormerVersion) -> dict[str, Any] | None:
         body = client.read(kind, str(version.resource_id))
         return None if body is None or is_other(session, version, body) else body
 
@@ -153,7 +153,7 @@ def read_versions(session: Session, kind: str, versions: Sequence[Former]) -> li
         return list(pool.map(read, versions))
 
 
-def waiting_versions(session: Session, records: Piece) -> list[Former]:
+def waiting_versions(session: Session, records: Piece) -> list[FormerVersion]:
     """Return the versions of these records that are to be taken back, also those of an earlier, interrupted undo."""
     by_key = {record.key: record for record in records}
     found = earlier_versions(session.ledger, session.target, records[0].source, records[0].resource_type, by_key)

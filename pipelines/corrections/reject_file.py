@@ -12,16 +12,16 @@ from pipelines.feeds.reading.chunks import Chunk, RowReader
 from pipelines.feeds.reading.marks import MARKS, csv_lead, marked_line
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.home import spill
-from pipelines.home.batch import Received
+from pipelines.home.batch import ReceivedFile
 from pipelines.home.files import written_whole
 from pipelines.ledger.rows import Reason
 from pipelines.validation.mapping import map_file
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.side_by_side import SideBySide
 
 
 def write_rejects(
-    received: Received,
+    received: ReceivedFile,
     feed: Feed,
     lines: Lines,
     reasons: Mapping[str, list[Reason]],
@@ -55,10 +55,10 @@ def _in_order(chunk: Chunk, wanted: Mapping[int, str]) -> list[tuple[int, str]]:
     return sorted(row for row in rows if row[0] in wanted)
 
 
-def _rows_of(received: Received, feed: Feed, lines: Lines, work: Path) -> dict[int, str]:
+def _rows_of(received: ReceivedFile, feed: Feed, lines: Lines, work: Path) -> dict[int, str]:
     """Return the ids of rejects by physical line, for every row of these records. A record may have rows anywhere."""
     mapped = work / "mapped.parquet"
-    map_file(received, feed, mapped, Validated(work), SideBySide(1))
+    map_file(received, feed, mapped, ValidationResult(work), SideBySide(1))
     wanted = [[*lines], [" ".join(ids) for ids in lines.values()]]
     with spill.sorter(work / ".spill") as database:
         database.execute(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipelines.corrections.exporting import Exported, export
+from pipelines.corrections.exporting import ExportResult, export
 from pipelines.feeds.files.catalog import home_catalog
 from pipelines.home.preparing import prepare_home
 from pipelines.home.user import user_name
@@ -20,18 +20,18 @@ def export_home(
     insecure: bool = False,
     batch_id: str | None = None,
     out: Path | None = None,
-) -> Exported:
+) -> ExportResult:
     """Export the open rejects of a home. The target is asked for its name only if the ledger has rejects of several."""
     with ledger_of(home, environ) as ledger:
         if ledger is None:
-            return Exported(of=batch_id)
+            return ExportResult(of=batch_id)
         prepare_home(home)
         catalog = home_catalog(home, environ, feed_folders)
         targets = targets_with_rejects(ledger)
         if len(targets) > 1:
             with connect(home, environ, insecure) as connection:
                 targets = [known_as(ledger, connection.id)]
-        return export(home, ledger, catalog, targets[0], batch_id, out) if targets else Exported(of=batch_id)
+        return export(home, ledger, catalog, targets[0], batch_id, out) if targets else ExportResult(of=batch_id)
 
 
 NOT_OPEN = {

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipelines.feeds.files.catalog import Catalog, Feed, form_by_name, plain_name
-from pipelines.home.batch import Received, received_before
+from pipelines.home.batch import ReceivedFile, received_before
 from pipelines.ledger.answering import OPEN
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import RejectPlace, reasons_of, reject_places
@@ -33,7 +33,7 @@ def lines_by_batch(rejects: Iterable[RejectPlace]) -> dict[str, Lines]:
     return found
 
 
-def source_of(home: Path, ledger: Ledger, catalog: Catalog, target: str, batch_id: str) -> tuple[Received, Feed]:
+def source_of(home: Path, ledger: Ledger, catalog: Catalog, target: str, batch_id: str) -> tuple[ReceivedFile, Feed]:
     """Return a batch's file and its feed as it is today. Raises `OutOfReach`."""
     row = ledger.batch(target, batch_id)
     received = received_before(ledger.batches_in(home).folder(batch_id))
@@ -48,7 +48,7 @@ def source_of(home: Path, ledger: Ledger, catalog: Catalog, target: str, batch_i
     return _named(received, row["file_name"]), feed
 
 
-def _named(received: Received, name: str | None) -> Received:
+def _named(received: ReceivedFile, name: str | None) -> ReceivedFile:
     """Return a file under the name that its batch has.
 
     The copy's name differs if equal bytes came to two machines at once. If the copy's name means another format, it

@@ -14,8 +14,8 @@ from pipelines.client.threads import threads
 from pipelines.corrections.moved import follow, owner_of
 from pipelines.corrections.records import (
     LEFT,
+    BatchRecord,
     Piece,
-    Record,
     changed_since,
     count_records,
     count_replaced,
@@ -25,10 +25,10 @@ from pipelines.corrections.records import (
     waiting_versions,
 )
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNUSABLE
-from pipelines.ledger.former import Former, intend_withdrawal, standing_again, undone, withdrawal_given_up
+from pipelines.ledger.former import FormerVersion, intend_withdrawal, standing_again, undone, withdrawal_given_up
 from pipelines.ledger.lease import Lease
 from pipelines.loading.changes import Changes
-from pipelines.loading.ownership import NOT_OURS, Made
+from pipelines.loading.ownership import NOT_OURS, KnownResource
 from pipelines.runs.lines import first_of
 from pipelines.session.session import Session
 
@@ -43,7 +43,7 @@ NOTHING_ELSE = ", and nothing else does"
 
 
 @dataclass
-class Undone:
+class UndoResult:
     """The resources that an undo took back or would take back, and the rows left with their reasons, by
     `<batch>:<line>`.
 
@@ -58,12 +58,12 @@ class Undone:
     replaced: int = 0
     unusable: str | None = None
 
-    def take(self, record: Record) -> None:
+    def take(self, record: BatchRecord) -> None:
         self.taken += 1
         if self.taken <= LISTED:
             self.taken_back[record.name] = record.resource
 
-    def leave(self, record: Record, why: str) -> None:
+    def leave(self, record: BatchRecord, why: str) -> None:
         self.not_taken += 1
         if self.not_taken <= LISTED:
             self.left[record.name] = why
@@ -92,10 +92,10 @@ def _first(rows: dict[str, str], total: int, word: str) -> Iterator[str]:
     return first_of((f"{name}: {word}: {what}" for name, what in rows.items()), SHOWN, total, word)
 
 
-def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
+def undo(session: Session, batch_id: str, dry_run: bool) -> UndoResult:
     """Take back the batch's resources: responses to `entered-in-error`, tasks to `cancelled`; list all others."""
     session.ledger.known_batch(session.target, batch_id)
-    done, progress, most = Undone(dry_run), session.progress, session.connection.client.profile.most_rows
+    done, progress, most = UndoResult(dry_run), session.progress, session.connection.client.profile.most_rows
     with session.lease() as lease:
         if not dry_run:
             session.decide("undo", [batch_id])
@@ -138,7 +138,7 @@ def _to_undo(session: Session, batch_id: str, dry_run: bool) -> Iterator[Piece]:
     yield from pieces_of(session, batch_id, LEFT)
 
 
-def _why_not(record: Record, own: Container[str]) -> str | None:
+def _why_not(record: BatchRecord, own: Container[str]) -> str | None:
     """Return why a record is not taken back; None if it can be. own: updated keys that the batch also made."""
     if record.state in ("in_doubt", "planned"):
         return record.state.replace("_", " ")
@@ -149,18 +149,18 @@ def _why_not(record: Record, own: Container[str]) -> str | None:
     return None
 
 
-def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone, bundle: str | None) -> None:
+def _undo_some(session: Session, lease: Lease, records: Piece, done: UndoResult, bundle: str | None) -> None:
     kind, by_key = records[0].resource_type, {record.key: record for record in records}
     before = {version.key for version in waiting_versions(session, records)}
     intend_withdrawal(session.ledger, lease, [record[:4] for record in records if record.key not in before])
     versions = waiting_versions(session, records)
-    made, others = [Made.of(version) for version in versions], dict[str, str]()
+    made, others = [KnownResource.of(version) for version in versions], dict[str, str]()
     owner = owner_of(session, records[0].source, kind)
     changes = Changes(session.connection.client, partial(session.ledger.confirm, lease), owner)
     at_once = changes.take_back_together(made, bundle) if bundle else {}
     with threads(session.pace.at_once, "undo") as pool:
         posted = list(pool.map(lambda each: at_once.get(each.resource_id) or changes.take_back(each), made))
-    withdrawn, missing, refused = list[Former](), list[Former](), list[Former]()
+    withdrawn, missing, refused = list[FormerVersion](), list[FormerVersion](), list[FormerVersion]()
     for version, each in zip(versions, posted, strict=True):
         record = by_key[version.key]
         done.unusable = done.unusable or each.unusable
@@ -185,7 +185,12 @@ def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone, bun
 
 
 def _undo_moved(
-    session: Session, lease: Lease, records: Piece, versions: Sequence[Former], others: Mapping[str, str], done: Undone
+    session: Session,
+    lease: Lease,
+    records: Piece,
+    versions: Sequence[FormerVersion],
+    others: Mapping[str, str],
+    done: UndoResult,
 ) -> None:
     """Take back records under their new ids, if their old ids are missing at the target or are another's.
 

@@ -17,7 +17,7 @@ from pipelines.feeds.files.crosswalks import BadCrosswalk, add_entries
 from pipelines.feeds.mapping.missing import missing_values, types_of
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.feeds.terms.values import Crosswalk
-from pipelines.home.batch import Unreadable, reading_file
+from pipelines.home.batch import UnreadableFile, reading_file
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import targets_with_rejects
 from pipelines.ledger.tables import NotPossible
@@ -27,7 +27,7 @@ HEADER = ("crosswalk", "value", "rows", "entry", "candidates")
 
 
 @dataclass(frozen=True)
-class Work:
+class MissingEntry:
     """A value without an entry: its crosswalk, the number of rows with it, and the nearest candidates."""
 
     walk: Crosswalk
@@ -43,7 +43,7 @@ class WorkList:
     """
 
     feed: Feed
-    work: list[Work]
+    work: list[MissingEntry]
     left: list[str]
     known: Mapping[Crosswalk, Mapping[str, Candidate]]
 
@@ -78,7 +78,7 @@ def work_list(
     folder = reference or home / "reference"
     near = {walk: Candidates(records_in(folder, types_of(feed, walk))) for walk in found}
     work = [
-        Work(walk, value, rows, near[walk].near(value))
+        MissingEntry(walk, value, rows, near[walk].near(value))
         for walk, values in found.items()
         for value, rows in values.items()
     ]
@@ -107,7 +107,7 @@ def _look(
             with reader_of(received.path_in_batch, received.file_name, feed) as reader:
                 for walk, values in missing_values(feed, reader, named | set(lines)).items():
                     found.setdefault(walk, Counter()).update(values)
-        except (OutOfReach, Unreadable, BadCrosswalk) as error:
+        except (OutOfReach, UnreadableFile, BadCrosswalk) as error:
             left.append(f"{batch_id}: {error}")
 
 
@@ -135,7 +135,7 @@ def read_csv_entries(path: Path) -> dict[tuple[str, str], str]:
         rows = csv.DictReader(text.splitlines(), delimiter=sign, strict=True)
         return dict(_entries(rows))
     except (UnicodeError, csv.Error, KeyError):
-        raise Unreadable(
+        raise UnreadableFile(
             f"{path.name}: this is no work list: it lacks the columns {', '.join(HEADER[:4])}; save it as CSV UTF-8"
         ) from None
 

@@ -19,15 +19,15 @@ import dagster as dg
 import httpx
 
 from pipelines.dagster.inbox.files import LAIN_TOO_LONG, lain_for
-from pipelines.dagster.names import ONE_HOME, RETRIED_AS_TAG, WILL_RETRY_TAG, Names
+from pipelines.dagster.names import ONE_HOME, RETRIED_AS_TAG, WILL_RETRY_TAG, DagsterNames
 from pipelines.dagster.standing.verdicts import broken_in, unexpected_in
 from pipelines.dagster.tables import PUBLISH, REFRESH
 from pipelines.dagster.ticking import ticking, understood
-from pipelines.dagster.waiting import Waiting, waiting_now
+from pipelines.dagster.waiting import WaitReason, waiting_now
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home.batch import shown
+from pipelines.home.batch import printable_name
 from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG
-from pipelines.importing.broken import Broken, none_taken, not_known
+from pipelines.importing.broken import FeedProblems, none_taken, not_known
 from pipelines.ledger.failures import UNREAD, unread
 
 COMMAND, WEBHOOK = "CHARTFERRY_ALERT_COMMAND", "CHARTFERRY_ALERT_WEBHOOK"
@@ -43,7 +43,7 @@ FAILURES_A_LOOK = 200
 
 
 @dataclass(frozen=True)
-class Event:
+class AlertEvent:
     """A failure that a person should know about. key: identifies it over all looks, so that it is sent once."""
 
     key: str
@@ -68,7 +68,7 @@ LONGEST_TEXT = 300
 
 
 @dataclass
-class Told:
+class AlertMemory:
     """The sensor's memory.
 
     * since: failed runs before this time are ignored.
@@ -83,7 +83,7 @@ class Told:
     last: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, cursor: str | None, now: datetime) -> "Told":
+    def of(cls, cursor: str | None, now: datetime) -> "AlertMemory":
         """Return the content of a cursor.
 
         A time in the future was written by a clock that was ahead: failures then count from now.
@@ -92,7 +92,7 @@ class Told:
         return replace(told, since=max(0.0, min(now.timestamp(), told.since)))
 
     @classmethod
-    def _read(cls, said: Any) -> "Told":
+    def _read(cls, said: Any) -> "AlertMemory":
         tries = {key: int(tries) for key, tries in said["tries"].items()}
         last = {str(key): str(text) for key, text in said.get("last", {}).items()}
         return cls(float(said["since"]), set(said["keys"]), tries, last)
@@ -101,13 +101,13 @@ class Told:
         found = {"since": self.since, "keys": sorted(self.keys), "tries": self.tries, "last": self.last}
         return json.dumps(found)
 
-    def over(self, events: Iterable[Event]) -> list[Event]:
+    def over(self, events: Iterable[AlertEvent]) -> list[AlertEvent]:
         """Return an event for each sent event that no longer holds."""
         held = {event.key for event in events}
         gone = [(key, text) for key, text in self.last.items() if key not in held]
-        return [Event(f"{WELL}{key}", "well_again", f"Resolved: {text}", {}) for key, text in gone]
+        return [AlertEvent(f"{WELL}{key}", "well_again", f"Resolved: {text}", {}) for key, text in gone]
 
-    def keep(self, addressed: Mapping[str, Event]) -> None:
+    def keep(self, addressed: Mapping[str, AlertEvent]) -> None:
         """Note the sent events whose end must be sent; forget those whose end was sent to all recipients.
 
         addressed: the events of this look, by channel and key.
@@ -122,7 +122,7 @@ class Told:
 
 
 def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dg.SensorDefinition:
-    names = Names.of(environ)
+    names = DagsterNames.of(environ)
     says = (
         f"Tells the command in {COMMAND} or the address in {WEBHOOK} of failed runs, failed and unfinished batches, "
         "rows in doubt, files that stay in the inbox and late publications, each once."
@@ -133,9 +133,9 @@ def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) 
         if not _tells_anybody(environ):
             return dg.SkipReason(f"No alert can be sent: neither {COMMAND} nor {WEBHOOK} is set.")
         now = datetime.now(UTC)
-        told = Told.of(context.cursor, now)
+        told = AlertMemory.of(context.cursor, now)
         held = cache(lambda: waiting_now(home, environ, now))
-        events, unseen = gathered(
+        events, unseen = gathered_events(
             lambda: of_runs(context.instance, told.since, now, names),
             lambda: of_batches(home, environ),
             lambda: of_waiting(held()),
@@ -162,19 +162,19 @@ def _tells_anybody(environ: Mapping[str, str]) -> bool:
     return bool(environ.get(COMMAND) or environ.get(WEBHOOK))
 
 
-def by_way(events: Iterable[Event], environ: Mapping[str, str]) -> dict[str, tuple[Event, dict[str, str]]]:
+def by_way(events: Iterable[AlertEvent], environ: Mapping[str, str]) -> dict[str, tuple[AlertEvent, dict[str, str]]]:
     """Return each event once for each channel that is set, under a key and an environment of that channel.
 
     A channel that fails is tried again separately, since the other one has sent the event already.
     """
-    found: dict[str, tuple[Event, dict[str, str]]] = {}
+    found: dict[str, tuple[AlertEvent, dict[str, str]]] = {}
     for at, way in enumerate(each for each in (COMMAND, WEBHOOK) if environ.get(each)):
         alone = {name: value for name, value in environ.items() if name == way or name not in (COMMAND, WEBHOOK)}
         found |= {f"{way} {event.key}" if at else event.key: (event, alone) for event in events}
     return found
 
 
-def echoes(events: Collection[Event]) -> set[str]:
+def echoes(events: Collection[AlertEvent]) -> set[str]:
     """Return the keys of failed runs whose batches all have events of their own.
 
     These runs count as sent, so that they cause no alert once their files are mended.
@@ -184,19 +184,22 @@ def echoes(events: Collection[Event]) -> set[str]:
     return {event.key for event in runs if told.issuperset(event.about["batches"])}
 
 
-def gathered(*sources: Callable[[], Iterable[Event]]) -> tuple[list[Event], bool]:
+def gathered_events(*sources: Callable[[], Iterable[AlertEvent]]) -> tuple[list[AlertEvent], bool]:
     """Return the events of all sources, and True if a source could not be read, which is an event too."""
-    events: list[Event] = []
+    events: list[AlertEvent] = []
     for source in sources:
         try:
             events += source()
         except UNREAD as error:
-            events.append(Event("not read", "state_unknown", unread(error), {}))
+            events.append(AlertEvent("not read", "state_unknown", unread(error), {}))
     return events, any(event.key == "not read" for event in events)
 
 
 def tell_new(
-    told: Told, events: list[Event], give: Callable[[Event], bool], clock: Callable[[], float] = time.monotonic
+    told: AlertMemory,
+    events: list[AlertEvent],
+    give: Callable[[AlertEvent], bool],
+    clock: Callable[[], float] = time.monotonic,
 ) -> int:
     """Send new events, forget those that are over, and return how many were sent.
 
@@ -225,7 +228,7 @@ def tell_new(
 # -- events
 
 
-def of_runs(instance: dg.DagsterInstance, since: float, now: datetime, names: Names) -> Iterator[Event]:
+def of_runs(instance: dg.DagsterInstance, since: float, now: datetime, names: DagsterNames) -> Iterator[AlertEvent]:
     """Yield the failed runs of the last day that are not retried, without those that report the command line."""
     after = max(datetime.fromtimestamp(since, UTC), now - LOOKS_BACK)
     wanted = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=after, tags=names.own_runs)
@@ -237,7 +240,7 @@ def of_runs(instance: dg.DagsterInstance, since: float, now: datetime, names: Na
         publishes = run.asset_selection is not None and names.published in run.asset_selection
         kind = "publishing_failed" if publishes or run.job_name in map(names.job, (PUBLISH, REFRESH)) else "run_failed"
         about = {"job": run.job_name, "run_id": run.run_id, "batches": batches}
-        yield Event(f"run {run.run_id}", kind, f"The run {run.run_id} of {run.job_name} failed.", about)
+        yield AlertEvent(f"run {run.run_id}", kind, f"The run {run.run_id} of {run.job_name} failed.", about)
 
 
 def _is_retried(run: dg.DagsterRun, ended: float, now: datetime) -> bool:
@@ -246,7 +249,7 @@ def _is_retried(run: dg.DagsterRun, ended: float, now: datetime) -> bool:
     return run.tags.get(WILL_RETRY_TAG) == "true" and (soon or RETRIED_AS_TAG in run.tags)
 
 
-def of_batches(home: Path, environ: Mapping[str, str]) -> Iterator[Event]:
+def of_batches(home: Path, environ: Mapping[str, str]) -> Iterator[AlertEvent]:
     """Yield failed and unfinished batches, batches with every record set aside, and rows in doubt."""
     for feed, broken in broken_in(home, environ).items():
         for batch_id, why in broken.failed.items():
@@ -261,20 +264,22 @@ def of_batches(home: Path, environ: Mapping[str, str]) -> Iterator[Event]:
             yield _of_batch("unfinished", "batch_unfinished", feed, broken, batch_id, " was not finished.")
 
 
-def _of_batch(key: str, kind: str, feed: str, broken: Broken, batch_id: str, said: str, **more: int) -> Event:
+def _of_batch(
+    key: str, kind: str, feed: str, broken: FeedProblems, batch_id: str, said: str, **more: int
+) -> AlertEvent:
     """Return the event of a batch, with its file named in the text."""
     name = broken.files.get(batch_id)
     about = {"feed": feed, "batches": [batch_id], "files": [name or ""], **more}
-    return Event(f"{key} {batch_id}", kind, f"{f'{name} ({batch_id})' if name else batch_id}{said}", about)
+    return AlertEvent(f"{key} {batch_id}", kind, f"{f'{name} ({batch_id})' if name else batch_id}{said}", about)
 
 
-def of_waiting(held: Waiting | None) -> Iterator[Event]:
+def of_waiting(held: WaitReason | None) -> Iterator[AlertEvent]:
     """Yield one event if something blocks imports."""
     if held:
-        yield Event(f"waits {held.cause}", "imports_wait", held.sentence, {"files": list(held.files)})
+        yield AlertEvent(f"waits {held.cause}", "imports_wait", held.sentence, {"files": list(held.files)})
 
 
-def of_inbox(home: Path, now: datetime, held: Waiting | None = None) -> Iterator[Event]:
+def of_inbox(home: Path, now: datetime, held: WaitReason | None = None) -> Iterator[AlertEvent]:
     """Yield the files that stay in the inbox. The key has the time, so that a file that comes again is a new event.
 
     held: what blocks all imports; one event then reports all files.
@@ -282,26 +287,26 @@ def of_inbox(home: Path, now: datetime, held: Waiting | None = None) -> Iterator
     if held and held.files:
         return
     for name, at in lain_for(home / "inbox", now, LAIN_TOO_LONG).items():
-        file, since = shown(name), at.isoformat(timespec="seconds")
+        file, since = printable_name(name), at.isoformat(timespec="seconds")
         text = f"{file} has lain in the inbox since {since}."
-        yield Event(f"lies {file} {since}", "file_not_received", text, {"file": file, "since": since})
+        yield AlertEvent(f"lies {file} {since}", "file_not_received", text, {"file": file, "since": since})
 
 
-def of_expectations(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> Iterator[Event]:
+def of_expectations(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> Iterator[AlertEvent]:
     """Yield files that are late, and files that are unlike those before, for feeds with expectations."""
     for feed, found in unexpected_in(home, environ, feeds).items():
         if found.late:
-            yield Event(f"late {feed} {found.late}", "file_late", f"{feed}: {found.late}.", {"feed": feed})
+            yield AlertEvent(f"late {feed} {found.late}", "file_late", f"{feed}: {found.late}.", {"feed": feed})
         for batch_id, said in found.unusual.items():
             about = {"feed": feed, "batches": [batch_id]}
-            yield Event(f"unusual {batch_id}", "file_unusual", f"{batch_id} is unusual: {said}.", about)
+            yield AlertEvent(f"unusual {batch_id}", "file_unusual", f"{batch_id} is unusual: {said}.", about)
 
 
-def of_freshness(instance: dg.DagsterInstance, names: Names = ONE_HOME) -> Iterator[Event]:
+def of_freshness(instance: dg.DagsterInstance, names: DagsterNames = ONE_HOME) -> Iterator[AlertEvent]:
     """Yield one event if the publication is overdue by its freshness policy."""
     record = instance.get_freshness_state_records([names.published]).get(names.published)
     if record and record.freshness_state == "FAIL":
-        yield Event("late", "publication_late", "The published tables are older than the schedule allows.", {})
+        yield AlertEvent("late", "publication_late", "The published tables are older than the schedule allows.", {})
 
 
 # -- sending

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from pipelines.dagster.imports import imports_of
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import DagsterNames
 from pipelines.dagster.publishing import SCHEDULE, cron_of, report_jobs
 from pipelines.dagster.queries import query_job
 from pipelines.dagster.reference import JOB, reference_asset
@@ -46,7 +46,7 @@ def build_definitions(
     """Return the definitions for the feeds and the home (`CHARTFERRY_HOME`, else `var`). Raises FeedError."""
     home = Path(environ.get("CHARTFERRY_HOME") or "var").resolve()
     catalog = home_catalog(home, environ)
-    bundled, names = is_bundled(environ), Names.of(environ)
+    bundled, names = is_bundled(environ), DagsterNames.of(environ)
     before = [names.reference] if bundled else []
     assets, imports = imports_of(names, catalog.feeds, environ, before)
     publication, refresh = report_jobs(names)

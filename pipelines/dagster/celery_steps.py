@@ -29,7 +29,7 @@ class NotBegun(Exception):
     """A step could not be started, or its state not reported. The message is one sentence."""
 
 
-class Sent:
+class SentStep:
     """A step at the broker, in the form that Celery's loop expects: a result that is ready or not.
 
     submit: hands the step over. queue: where the step waits for a worker.
@@ -142,8 +142,8 @@ def _mark(step: str) -> str:
     return f"chartferry-step-{step}"
 
 
-def _hand_over(app: Any, plan_context: Any, step: Any, queue: str, *more: Any) -> Sent:
-    return Sent(app, step.key, partial(_submit_task, app, plan_context, step, queue, *more), queue)
+def _hand_over(app: Any, plan_context: Any, step: Any, queue: str, *more: Any) -> SentStep:
+    return SentStep(app, step.key, partial(_submit_task, app, plan_context, step, queue, *more), queue)
 
 
 def _steps_by_celery(init_context: dg.InitExecutorContext) -> dg.Executor:

@@ -16,8 +16,8 @@ from fhir_service.paths import exists
 from pipelines.home.spill import batches
 from pipelines.importing.broken import none_taken, not_known
 from pipelines.ledger.states import LANDED, OUTCOMES
-from pipelines.runs.run import Result
-from pipelines.validation.outcome import Validated
+from pipelines.runs.run import RunResult
+from pipelines.validation.outcome import ValidationResult
 
 ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
 Violations = Iterator[str]
@@ -33,13 +33,13 @@ class LoadedBatch:
       ledger agree: a later run counts rows that were sent before as unchanged.
     """
 
-    result: Result
+    result: RunResult
     rows: Mapping[str, tuple[int, int]]
     first: bool
 
 
 @dataclass(frozen=True)
-class Statement(Generic[Facts]):
+class CheckStatement(Generic[Facts]):
     """An asset check. by_file: if it fails for some files of a run, the other files continue."""
 
     name: str
@@ -72,7 +72,7 @@ class Statement(Generic[Facts]):
 # -- after validate
 
 
-def every_line_is_accounted_for(validated: Validated) -> Violations:
+def every_line_is_accounted_for(validated: ValidationResult) -> Violations:
     v, files = validated, counted_in(validated.folder)
     of_records = sum(each.lines for name, each in files.items() if name != "known")
     yield from _equal("lines", v.lines, "header + not taken + lines of records", v.header + v.not_taken + of_records)
@@ -83,7 +83,7 @@ def every_line_is_accounted_for(validated: Validated) -> Violations:
         yield from _equal(f"{name} as counted", count, "rows of its file", files[name].rows)
 
 
-def every_cent_is_accounted_for(validated: Validated) -> Violations:
+def every_cent_is_accounted_for(validated: ValidationResult) -> Violations:
     v, files = validated, counted_in(validated.folder)
     set_aside = v.amount_received - v.amount_accepted
     accepted = sum(files[name].cents for name in ("accepted", "skipped", "known"))
@@ -109,27 +109,28 @@ STOPS = (
         "The first file of its feed in which all payments are copayments was confirmed.",
     ),
 )
-"""Statements that must be true before anything of a file is sent, each with the reason's member of `Validated`."""
+"""Statements that must be true before anything of a file is sent, each with the reason's member of `ValidationResult`.
+"""
 
 
-def _unless_stopped(name: str, why_not: str, description: str) -> Statement[Validated]:
-    def violations(validated: Validated) -> Violations:
+def _unless_stopped(name: str, why_not: str, description: str) -> CheckStatement[ValidationResult]:
+    def violations(validated: ValidationResult) -> Violations:
         if said := getattr(validated, why_not):
             yield said
 
-    return Statement(
+    return CheckStatement(
         name, f"{description} If this fails, nothing of the file is sent.", violations, blocking=True, by_file=True
     )
 
 
-AFTER_VALIDATE: tuple[Statement[Validated], ...] = (
-    Statement(
+AFTER_VALIDATE: tuple[CheckStatement[ValidationResult], ...] = (
+    CheckStatement(
         "every_line_is_accounted_for",
         "lines = header + not taken + lines of records; records = accepted + rejected; and the files hold as many.",
         every_line_is_accounted_for,
         blocking=True,
     ),
-    Statement(
+    CheckStatement(
         "every_cent_is_accounted_for",
         "The amount received is the amount accepted and the amount set aside, to the cent.",
         every_cent_is_accounted_for,
@@ -174,26 +175,26 @@ def every_record_was_taken(loaded: LoadedBatch) -> Violations:
             yield f"{number:,} {name}"
 
 
-AFTER_LOAD: tuple[Statement[LoadedBatch], ...] = (
-    Statement(
+AFTER_LOAD: tuple[CheckStatement[LoadedBatch], ...] = (
+    CheckStatement(
         "every_accepted_record_has_an_outcome",
         "accepted = created + adopted + unchanged + updated + superseded + skipped + refused + in doubt.",
         every_accepted_record_has_an_outcome,
         blocking=True,
     ),
-    Statement(
+    CheckStatement(
         "the_ledger_says_the_same",
         "The ledger has as many rows of each outcome, and as many cents created, as the run counted.",
         the_ledger_says_the_same,
         blocking=True,
     ),
-    Statement("no_row_is_in_doubt", "No row is in doubt: the outcome of every row is known.", no_row_is_in_doubt),
-    Statement(
+    CheckStatement("no_row_is_in_doubt", "No row is in doubt: the outcome of every row is known.", no_row_is_in_doubt),
+    CheckStatement(
         "some_record_was_taken",
         "If the file has records, at least one was created, adopted, unchanged, updated, superseded or skipped.",
         some_record_was_taken,
     ),
-    Statement(
+    CheckStatement(
         "every_record_was_taken",
         "No record was rejected or refused. A warning: those that were wait in the rejects, with their reasons.",
         every_record_was_taken,
@@ -213,7 +214,7 @@ def _same(one: str, cents: int, other: str, same: int) -> Violations:
         yield f"{one} is not {other}"
 
 
-class Sums(NamedTuple):
+class FileSums(NamedTuple):
     """Rows, physical lines and cents of a Parquet file that validation wrote."""
 
     rows: int
@@ -221,17 +222,17 @@ class Sums(NamedTuple):
     cents: int
 
 
-def counted_in(folder: Path) -> dict[str, Sums]:
+def counted_in(folder: Path) -> dict[str, FileSums]:
     """Return the sums of each file of a validated run. The rows of `known` are in `rejects` too."""
     found = {name: _sums(folder / f"{name}.parquet") for name in ("accepted", "rejects", "skipped")}
     known = folder / "known.parquet"
-    return found | {"known": _sums(known) if exists(known) else Sums(0, 0, 0)}
+    return found | {"known": _sums(known) if exists(known) else FileSums(0, 0, 0)}
 
 
-def _sums(path: Path) -> Sums:
+def _sums(path: Path) -> FileSums:
     rows = lines = cents = 0
     for part in batches(path, 50_000, ["lines", "amount_cents"]):
         rows += part.num_rows
         lines += pc.sum(part.column("lines")).as_py() or 0
         cents += pc.sum(part.column("amount_cents")).as_py() or 0
-    return Sums(rows, lines, cents)
+    return FileSums(rows, lines, cents)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from pipelines.dagster.group import end_group
-from pipelines.dagster.names import BY_LAUNCHER_TAG, Names, runs_of
+from pipelines.dagster.names import BY_LAUNCHER_TAG, DagsterNames, runs_of
 from pipelines.home.ticks import last_ticks
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def serve(module: str, address: str, seconds: float = SECONDS_BETWEEN_LOOKS) -> 
         signal.default_int_handler(number, frame)
 
     signal.signal(signal.SIGINT, interrupted)  # Dagster treats SIGTERM like SIGINT
-    location = Names.of(os.environ).clinic or module
+    location = DagsterNames.of(os.environ).clinic or module
     lost, heard = lost_runs(location), heard_of_daemon(os.environ)
     for name, target, given in (
         ("definitions", end_without_definitions, (stop, end_with_runs, seconds)),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import dagster as dg
 
 from pipelines.dagster.handover import is_signed
-from pipelines.dagster.names import Job, Names
+from pipelines.dagster.names import DagsterNames, Job
 from pipelines.dagster.requests import ask_for, result_of
 from pipelines.dagster.since import (
     Back,
@@ -38,7 +38,7 @@ OVERLAP = timedelta(minutes=10)
 """The span that each look reads again. A run's end time is taken before its commit, which may come after a look."""
 
 
-class Said(NamedTuple):
+class SensorMemory(NamedTuple):
     """The sensor's memory.
 
     * until: the time from which to read the ledger.
@@ -53,7 +53,7 @@ class Said(NamedTuple):
     back: Back | None = None
 
     @classmethod
-    def of(cls, said: Any) -> "Said":
+    def of(cls, said: Any) -> "SensorMemory":
         """Return the content of a cursor; a cursor of an earlier version has fewer members."""
         told, settled = (
             frozenset((target, batch_id, int(run)) for target, batch_id, run in said.get(name, ()))
@@ -66,12 +66,12 @@ class Said(NamedTuple):
 def telling_sensor(
     home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence[Job]
 ) -> dg.SensorDefinition:
-    ours = Names.of(environ)
+    ours = DagsterNames.of(environ)
     says = "Shows what `chartferry` did outside Dagster: its batches as partitions, in runs that only tell."
 
     @ticking(ours, home, "command_line", SECONDS_BETWEEN_LOOKS, says, jobs)
     def command_line(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        until, told, settled_before, before = understood(context.cursor, Said.of, Said())
+        until, told, settled_before, before = understood(context.cursor, SensorMemory.of, SensorMemory())
         with ledger_of(home, environ) as ledger:
             if ledger is None:
                 return dg.SkipReason("There is no ledger yet.")
@@ -104,7 +104,7 @@ def telling_sensor(
     return command_line
 
 
-def _shown_here(instance: dg.DagsterInstance, names: Names, catalog: Catalog) -> set[str]:
+def _shown_here(instance: dg.DagsterInstance, names: DagsterNames, catalog: Catalog) -> set[str]:
     """Return the batches that this Dagster knows. A Dagster whose storage is lost may have made more."""
     known = (instance.get_dynamic_partitions(names.batches_of(feed).name or "") for feed in catalog.feeds)
     return {names.batch(partition) for some in known for partition in some}

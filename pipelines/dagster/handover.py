@@ -9,23 +9,23 @@ from typing import Any
 
 from fhir_service.paths import matching
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home.batch import Received, received_before
+from pipelines.home.batch import ReceivedFile, received_before
 from pipelines.home.files import write_whole
-from pipelines.ledger.kept import Batches
+from pipelines.ledger.kept import HomeBatches
 from pipelines.ledger.manifests import is_of, manifest_in
 from pipelines.runs.beginning import begin
 from pipelines.runs.lost import refuse_lost
 from pipelines.runs.plan import is_first
-from pipelines.runs.run import Result, Run
+from pipelines.runs.run import Run, RunResult
 from pipelines.session.session import Session
-from pipelines.validation.outcome import Validated, read_from, told_as
+from pipelines.validation.outcome import ValidationResult, read_from, told_as
 
 NEVER = datetime.min.replace(tzinfo=UTC)
 HANDED_OVER, SIGNED = "validated.json", "dagster"
 
 
 @dataclass(frozen=True)
-class Newest:
+class NewestRun:
     """The newest run of a batch at a target: validated and not yet loaded, or ended with a result.
 
     at: the time when it was validated or ended.
@@ -33,11 +33,11 @@ class Newest:
 
     at: datetime = NEVER
     run: Run | None = None
-    validated: Validated | None = None
-    result: Result | None = None
+    validated: ValidationResult | None = None
+    result: RunResult | None = None
 
 
-def hand_over(session: Session, run: Run, validated: Validated) -> None:
+def hand_over(session: Session, run: Run, validated: ValidationResult) -> None:
     """Write the state that the load needs of a validated run into the run's folder."""
     about = {
         "target": session.target,
@@ -53,7 +53,7 @@ def hand_over(session: Session, run: Run, validated: Validated) -> None:
     session.batches.keep(run.received.batch_id, f"{run.folder.name}/*")
 
 
-def begin_signed(session: Session, received: Received, feed: Feed) -> Run:
+def begin_signed(session: Session, received: ReceivedFile, feed: Feed) -> Run:
     """Begin a run of the batch, marked as made by Dagster: the sensor of the command line must not report it.
 
     Raises NotPossible.
@@ -64,20 +64,20 @@ def begin_signed(session: Session, received: Received, feed: Feed) -> Run:
     return run
 
 
-def is_signed(batches: Batches, target: str, batch_id: str, run: int) -> bool:
+def is_signed(batches: HomeBatches, target: str, batch_id: str, run: int) -> bool:
     """True if Dagster made the run."""
     folder = batches.renew(batch_id, f"run-*/{SIGNED}")
     found = [*matching(folder, f"run-{run}/{SIGNED}"), *matching(folder, f"run-{run}-*/{SIGNED}")]
     return any(path.read_bytes() == target.encode() for path in found)
 
 
-def was_spread(batches: Batches, batch_id: str) -> bool:
+def was_spread(batches: HomeBatches, batch_id: str) -> bool:
     """True if the first run of a batch was loaded in parts by several steps, once and from its beginning."""
     folder = batches.path / batch_id
     return any(map(is_first, [*matching(folder, "run-1"), *matching(folder, "run-1-*")]))
 
 
-def newest(session: Session, feed: Feed, batch_id: str) -> Newest:
+def newest(session: Session, feed: Feed, batch_id: str) -> NewestRun:
     """Return the newest run of the batch at the session's target.
 
     Empty if there is none, or if the run was validated and not loaded, and the feed changed since. Raises `NotPossible`
@@ -90,18 +90,18 @@ def newest(session: Session, feed: Feed, batch_id: str) -> Newest:
         if about and is_of(about, session.target):
             found.append((about["run"], folder, about))
     if not found:
-        return Newest()
+        return NewestRun()
     _, folder, about = max(found, key=lambda each: each[0])
     at = datetime.fromisoformat(about["ended_at"])
     if "state" in about:
-        return Newest(at, result=_result(about))
+        return NewestRun(at, result=_result(about))
     received = received_before(folder.parent)
     if received is None or about["feed_hash"] != feed.hash:
-        return Newest()
+        return NewestRun()
     refuse_lost(session, feed, batch_id)
     began = time.monotonic() - about["seconds"]
     run = Run(received, feed, about["run"], folder, about["before"], began, about["started_at"])
-    return Newest(at, run, read_from(folder, about["validated"]))
+    return NewestRun(at, run, read_from(folder, about["validated"]))
 
 
 def _said(path: Path) -> dict[str, Any] | None:
@@ -111,5 +111,5 @@ def _said(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _result(manifest: dict[str, Any]) -> Result:
-    return Result(**{each.name: manifest[each.name] for each in fields(Result) if each.name in manifest})
+def _result(manifest: dict[str, Any]) -> RunResult:
+    return RunResult(**{each.name: manifest[each.name] for each in fields(RunResult) if each.name in manifest})

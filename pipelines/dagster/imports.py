@@ -11,18 +11,18 @@ import dagster as dg
 from pipelines.dagster.checks import AFTER_VALIDATE
 from pipelines.dagster.executors import executor_of
 from pipelines.dagster.loaded import loaded_by_one_step, loaded_by_several
-from pipelines.dagster.names import AGAIN, Job, Names
-from pipelines.dagster.results import ended, specs_of
+from pipelines.dagster.names import AGAIN, DagsterNames, Job
+from pipelines.dagster.results import carry_out_stage, specs_of
 from pipelines.dagster.stages.asset import stage_asset
-from pipelines.dagster.stages.outcome import Outcome
+from pipelines.dagster.stages.outcome import StageOutcome
 from pipelines.dagster.stages.receiving import receive_at
 from pipelines.dagster.stages.validating import validate_all
-from pipelines.dagster.workplace import Workplace, batches_in
+from pipelines.dagster.workplace import RunWorkplace, batches_in
 from pipelines.feeds.files.catalog import Feed
 
 
 def imports_of(
-    names: Names, feeds: Sequence[Feed], environ: Mapping[str, str], before: Sequence[dg.AssetKey]
+    names: DagsterNames, feeds: Sequence[Feed], environ: Mapping[str, str], before: Sequence[dg.AssetKey]
 ) -> tuple[list[dg.AssetsDefinition], list[Job]]:
     """Return the assets of feeds, and the jobs that import them.
 
@@ -46,7 +46,7 @@ def imports_of(
     return assets, jobs
 
 
-def _received(names: Names, feed: Feed) -> dg.AssetsDefinition:
+def _received(names: DagsterNames, feed: Feed) -> dg.AssetsDefinition:
     patterns = " or ".join(f"`{pattern}`" for pattern in feed.file.files)
     taken = f"Taken are files that are called {patterns}." if patterns else "They come from its query."
 
@@ -59,12 +59,14 @@ def _received(names: Names, feed: Feed) -> dg.AssetsDefinition:
         kinds={"file"},
     )
     def received(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        yield from ended(context, feed, lambda place: receive_at(place, feed, batches_in(context), context.log))
+        yield from carry_out_stage(
+            context, feed, lambda place: receive_at(place, feed, batches_in(context), context.log)
+        )
 
     return received
 
 
-def _validated(names: Names, feed: Feed, before: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
+def _validated(names: DagsterNames, feed: Feed, before: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
     keys = names.keys_of(feed)
 
     @stage_asset(
@@ -79,9 +81,9 @@ def _validated(names: Names, feed: Feed, before: Sequence[dg.AssetKey]) -> dg.As
         retry_policy=AGAIN,
     )
     def validated(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        def validate(place: Workplace) -> Outcome:
+        def validate(place: RunWorkplace) -> StageOutcome:
             return validate_all(place.session(context.log), feed, batches_in(context), place.began)
 
-        yield from ended(context, feed, validate, AFTER_VALIDATE)
+        yield from carry_out_stage(context, feed, validate, AFTER_VALIDATE)
 
     return validated

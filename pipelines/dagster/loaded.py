@@ -11,13 +11,13 @@ from typing import Any
 import dagster as dg
 
 from pipelines.dagster.checks import AFTER_LOAD
-from pipelines.dagster.names import AGAIN, Names
-from pipelines.dagster.results import ended, specs_of
+from pipelines.dagster.names import AGAIN, DagsterNames
+from pipelines.dagster.results import carry_out_stage, specs_of
 from pipelines.dagster.stages.asset import loaded_asset, stage_asset
 from pipelines.dagster.stages.joining import join_all, workers_of
 from pipelines.dagster.stages.loading import load_all
-from pipelines.dagster.stages.outcome import Outcome
-from pipelines.dagster.workplace import RESOURCE_KEY, Workplace, batches_in, workplace_of
+from pipelines.dagster.stages.outcome import StageOutcome
+from pipelines.dagster.workplace import RESOURCE_KEY, RunWorkplace, batches_in, workplace_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.dagster_folder import TOLD_TAG
 
@@ -30,7 +30,7 @@ HOLDER = "1"
 """The first of the steps that load parts, which holds the target."""
 
 
-def loaded_by_one_step(names: Names, feed: Feed) -> dg.AssetsDefinition:
+def loaded_by_one_step(names: DagsterNames, feed: Feed) -> dg.AssetsDefinition:
     keys = names.keys_of(feed)
 
     @stage_asset(
@@ -51,7 +51,7 @@ def loaded_by_one_step(names: Names, feed: Feed) -> dg.AssetsDefinition:
     return loaded
 
 
-def loaded_by_several(names: Names, feed: Feed) -> dg.AssetsDefinition:
+def loaded_by_several(names: DagsterNames, feed: Feed) -> dg.AssetsDefinition:
     name = names.keys_of(feed)["loaded"].to_python_identifier()
     checks = specs_of(AFTER_LOAD, names.keys_of(feed)["loaded"])
     outs = ["result", *(each.get_python_identifier() for each in checks)]
@@ -96,14 +96,14 @@ def _description(feed: Feed) -> str:
 def _load(context: dg.AssetExecutionContext, feed: Feed, after_others: bool = False) -> Iterator[Any]:
     """Load the rest, and report the end. after_others: True if steps of this run have loaded parts."""
 
-    def load(place: Workplace) -> Outcome:
+    def load(place: RunWorkplace) -> StageOutcome:
         session, batch_ids = place.session(context.log), batches_in(context)
-        return load_all(session, feed, batch_ids, place.began, Outcome(), after_others)
+        return load_all(session, feed, batch_ids, place.began, StageOutcome(), after_others)
 
-    yield from ended(context, feed, load, AFTER_LOAD, last=True)
+    yield from carry_out_stage(context, feed, load, AFTER_LOAD, last=True)
 
 
-def _workers(context: dg.OpExecutionContext, names: Names, feed: Feed) -> int:
+def _workers(context: dg.OpExecutionContext, names: DagsterNames, feed: Feed) -> int:
     """Return how many steps load the largest batch of a run; 0 if the last step loads alone.
 
     The last step loads alone in runs started from the page of an asset: their steps run one after another.
@@ -117,7 +117,7 @@ def _workers(context: dg.OpExecutionContext, names: Names, feed: Feed) -> int:
 
 def _hold(context: dg.OpExecutionContext, feed: Feed) -> None:
     """Load the batches, and let others join. Failures are left to the last step, which may try again."""
-    outcome = Outcome()
+    outcome = StageOutcome()
     try:
         with workplace_of(context) as place:
             session = place.session(context.log)

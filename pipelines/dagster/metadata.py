@@ -10,11 +10,11 @@ import dagster as dg
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.rulebook import rules
-from pipelines.home.batch import Received
+from pipelines.home.batch import ReceivedFile
 from pipelines.home.small_sums import may_be_told
 from pipelines.ledger.states import MADE, OUTCOMES
-from pipelines.runs.run import Result
-from pipelines.validation.outcome import Validated
+from pipelines.runs.run import RunResult
+from pipelines.validation.outcome import ValidationResult
 
 Metadata = dict[str, Any]
 ROWS = "dagster/row_count"
@@ -23,7 +23,7 @@ AT_TARGET = (*MADE, "unchanged")
 ROWS_OF_TABLE = 50
 
 
-def of_received(received: Received) -> Metadata:
+def of_received(received: ReceivedFile) -> Metadata:
     return {
         "file": received.file_name,
         "size_bytes": received.size,
@@ -32,7 +32,7 @@ def of_received(received: Received) -> Metadata:
     }
 
 
-def of_validated(file_name: str, validated: Validated, seconds: float, money: bool) -> Metadata:
+def of_validated(file_name: str, validated: ValidationResult, seconds: float, money: bool) -> Metadata:
     """Return the metadata of a validated batch. Its row count is the number of records to load.
 
     It has a rate only if the run checked the file, else the name of the run that did. Columns that the feed does not
@@ -56,7 +56,7 @@ def of_validated(file_name: str, validated: Validated, seconds: float, money: bo
     }
 
 
-def of_loaded(result: Result, target: str, money: bool, taken_back: int = 0) -> Metadata:
+def of_loaded(result: RunResult, target: str, money: bool, taken_back: int = 0) -> Metadata:
     """Return the metadata of a loaded batch. Its row count is the number of its records at the target.
 
     target: its name in the ledger and the published tables. taken_back: how many of these records were taken back
@@ -118,7 +118,7 @@ def tells_sums(feed: Feed, run: int | None) -> bool:
     return feed.resource == "PaymentNotice" and run == 1
 
 
-class Sum(NamedTuple):
+class CentsSum(NamedTuple):
     """A sum in cents, with the number of its amounts, each record once; a lower number if nobody counted them."""
 
     name: str
@@ -126,28 +126,28 @@ class Sum(NamedTuple):
     amounts: int
 
 
-def _validated_sums(validated: Validated) -> list[Sum]:
-    received = Sum("amount_received", validated.amount_received, validated.amounts)
-    return [received, Sum("amount_accepted", validated.amount_accepted, validated.amounts_accepted)]
+def _validated_sums(validated: ValidationResult) -> list[CentsSum]:
+    received = CentsSum("amount_received", validated.amount_received, validated.amounts)
+    return [received, CentsSum("amount_accepted", validated.amount_accepted, validated.amounts_accepted)]
 
 
-def _loaded_sums(result: Result) -> list[Sum]:
+def _loaded_sums(result: RunResult) -> list[CentsSum]:
     accepted = result.amounts_accepted or result.count("accepted") - result.count("skipped")
     numbers = {
         "amount_received": max(result.amounts, accepted),
         "amount_accepted": accepted,
         "amount_created": result.count("created"),
     }
-    return [Sum(name, result.count(name), amounts) for name, amounts in numbers.items()]
+    return [CentsSum(name, result.count(name), amounts) for name, amounts in numbers.items()]
 
 
-def _dollars(sums: Sequence[Sum]) -> Metadata:
+def _dollars(sums: Sequence[CentsSum]) -> Metadata:
     """Return sums in dollars, for plots; exact amounts are in the ledger and the published tables.
 
     A sum of few amounts reveals a person's payment, and is left out. The difference between two sums can reveal it too.
     If two sums differ by few amounts, or by an unknown number, only the first is shown.
     """
-    shown: list[Sum] = []
+    shown: list[CentsSum] = []
     for each in sums:
         unexplained = any(other.amounts == each.amounts and other.cents != each.cents for other in shown)
         if may_be_told(each.amounts, [other.amounts for other in shown]) and not unexplained:

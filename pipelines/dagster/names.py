@@ -20,7 +20,7 @@ AGAIN = dg.RetryPolicy(max_retries=2, delay=20, backoff=dg.Backoff.EXPONENTIAL, 
 
 
 @dataclass(frozen=True)
-class Names:
+class DagsterNames:
     """The names of a home in Dagster.
 
     clinic: the prefix of the names if several homes share a Dagster, and the name of the code location. Empty for a
@@ -30,7 +30,7 @@ class Names:
     clinic: str = ""
 
     @classmethod
-    def of(cls, environ: Mapping[str, str]) -> "Names":
+    def of(cls, environ: Mapping[str, str]) -> "DagsterNames":
         return cls(environ.get(CLINIC, ""))
 
     def key(self, *path: str) -> dg.AssetKey:
@@ -104,5 +104,5 @@ def runs_of(location: str) -> dict[str, str]:
     return {".dagster/repository": f"__repository__@{location}"}
 
 
-ONE_HOME = Names()
+ONE_HOME = DagsterNames()
 """The names of a home with a Dagster of its own."""

@@ -11,7 +11,7 @@ from uuid import UUID, uuid5
 
 import dagster as dg
 
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import DagsterNames
 from pipelines.home.counted import counted
 
 URL = "OPENLINEAGE_URL"
@@ -62,7 +62,7 @@ def lineage_sensors(environ: Mapping[str, str]) -> list[dg.SensorDefinition]:
         return []
 
     @dg.sensor(
-        name=Names.of(environ).job("openlineage"),
+        name=DagsterNames.of(environ).job("openlineage"),
         minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Sends what runs did that ended since its last look to the OpenLineage server in {URL}.",

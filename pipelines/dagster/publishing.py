@@ -12,7 +12,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipelines.dagster.names import Job, Names
+from pipelines.dagster.names import DagsterNames, Job
 from pipelines.dagster.requests import ENDED, UNDER_WAY
 from pipelines.dagster.tables import GROUP, PUBLISH, REFRESH
 from pipelines.dagster.ticking import ticking
@@ -44,7 +44,7 @@ def freshness(environ: Mapping[str, str]) -> dg.FreshnessPolicy:
     return dg.FreshnessPolicy.time_window(2 * gap + timedelta(hours=1), gap + timedelta(minutes=30))
 
 
-def report_jobs(names: Names) -> tuple[Job, Job]:
+def report_jobs(names: DagsterNames) -> tuple[Job, Job]:
     """Return the job that publishes the tables, and the job that sweeps the reports first."""
     swept = dg.AssetSelection.groups(GROUP)
     kept, says = swept - dg.AssetSelection.assets(names.sweep), "Sweeps the reports and publishes the tables."
@@ -53,7 +53,7 @@ def report_jobs(names: Names) -> tuple[Job, Job]:
 
 
 def publishing_sensor(
-    names: Names,
+    names: DagsterNames,
     home: Path,
     feeds: Sequence[Feed],
     publication: Job,

@@ -5,14 +5,14 @@ It works like the command line, so its batches are shown by the sensor `command_
 
 import dagster as dg
 
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import DagsterNames
 from pipelines.dagster.workplace import RESOURCE_KEY, workplace_of
 from pipelines.feeds.files.catalog import Feed, plain
 from pipelines.home.exits import UNREADABLE
 from pipelines.importing.imports import import_query
 
 
-def query_job(names: Names, feed: Feed) -> dg.JobDefinition:
+def query_job(names: DagsterNames, feed: Feed) -> dg.JobDefinition:
     name = names.job(f"query_{plain(feed.name)}")
 
     @dg.op(

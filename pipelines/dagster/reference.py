@@ -15,9 +15,9 @@ import dagster as dg
 
 from fhir_service.paths import is_file, is_folder
 from pipelines.dagster import metadata
-from pipelines.dagster.names import AGAIN, Names
+from pipelines.dagster.names import AGAIN, DagsterNames
 from pipelines.dagster.workplace import RESOURCE_KEY, workplace_of
-from pipelines.home.batch import shown
+from pipelines.home.batch import printable_name
 from pipelines.home.counted import listed
 from pipelines.home.files import sha256_of, write_whole
 from pipelines.home.folder import REFERENCE_NOTE
@@ -36,7 +36,7 @@ TAKEN_IN = "every_reference_record_was_taken"
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedFile:
     """A file when it was loaded. refused: True if some of its records were refused; the next load takes it again."""
 
     size: int
@@ -61,28 +61,28 @@ def looks_new(home: Path) -> list[Path]:
     return [path for path, about in found if (about.st_size, about.st_mtime_ns) != noted.get(path.name)]
 
 
-def named(files: Sequence[Path]) -> str:
+def named_files(files: Sequence[Path]) -> str:
     """Return the names of the first files, as text."""
-    return ", ".join(shown(path.name) for path in files[:NAMED])
+    return ", ".join(printable_name(path.name) for path in files[:NAMED])
 
 
-def _noted(home: Path) -> dict[str, Loaded]:
+def _noted(home: Path) -> dict[str, LoadedFile]:
     """Return the files that were loaded into the present store, by name; empty if the store has another label."""
     try:
         said = json.loads((home / REFERENCE_NOTE).read_bytes())
         if said["label"] != label_of(home / STORE):
             return {}
-        return {name: Loaded(*each) for name, each in said["files"].items()}
+        return {name: LoadedFile(*each) for name, each in said["files"].items()}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
-def _note(home: Path, label: str | None, before: Mapping[str, Loaded], loaded: Mapping[str, Loaded]) -> None:
+def _note(home: Path, label: str | None, before: Mapping[str, LoadedFile], loaded: Mapping[str, LoadedFile]) -> None:
     files = {name: [each.size, each.modified, each.sha256, each.refused] for name, each in {**before, **loaded}.items()}
     write_whole(home / REFERENCE_NOTE, json.dumps({"label": label, "files": files}).encode())
 
 
-def reference_asset(names: Names) -> dg.AssetsDefinition:
+def reference_asset(names: DagsterNames) -> dg.AssetsDefinition:
     taken_in = dg.AssetCheckSpec(
         TAKEN_IN,
         asset=names.reference,
@@ -151,16 +151,16 @@ def load_waiting(home: Path, environ: Mapping[str, str]) -> tuple[list[dict[str,
     return counts, files
 
 
-def _as_it_is(path: Path) -> Loaded:
+def _as_it_is(path: Path) -> LoadedFile:
     """Return the present state of a file. The hash is empty if the file cannot be read; the load then refuses it."""
     about = path.stat()
     try:
-        return Loaded(about.st_size, about.st_mtime_ns, sha256_of(path))
+        return LoadedFile(about.st_size, about.st_mtime_ns, sha256_of(path))
     except OSError:
-        return Loaded(about.st_size, about.st_mtime_ns, "")
+        return LoadedFile(about.st_size, about.st_mtime_ns, "")
 
 
-def _refused(home: Path, noted: Mapping[str, Loaded]) -> list[Path]:
+def _refused(home: Path, noted: Mapping[str, LoadedFile]) -> list[Path]:
     """Return the files with records that the store lacks."""
     return [path for path in reference_files(home) if path.name in noted and noted[path.name].refused]
 
@@ -185,7 +185,7 @@ def _about(home: Path, counts: Sequence[dict[str, Any]], files: Sequence[Path], 
 
 
 def _taken_in(refused: int, where: Sequence[tuple[str, int]]) -> dg.AssetCheckResult:
-    lines = listed([f"{shown(name)} line {line}" for name, line in where], NAMED)
+    lines = listed([f"{printable_name(name)} line {line}" for name, line in where], NAMED)
     return dg.AssetCheckResult(
         passed=refused == 0,
         severity=dg.AssetCheckSeverity.WARN,

@@ -5,9 +5,9 @@ from types import MappingProxyType
 
 import dagster as dg
 
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import DagsterNames
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home.batch import shown
+from pipelines.home.batch import printable_name
 from pipelines.home.counted import listed
 from pipelines.home.dagster_folder import BATCH_TAG, FILE_TAG
 
@@ -28,7 +28,7 @@ Additions = list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequ
 
 def ask_for(
     instance: dg.DagsterInstance,
-    names: Names,
+    names: DagsterNames,
     feed: Feed,
     batch_ids: Sequence[str],
     key: str,
@@ -90,11 +90,13 @@ def stretches(wanted: Sequence[str], known: Sequence[str]) -> list[list[str]]:
 
 def _named(batch_ids: Iterable[str], files: Mapping[str, str]) -> dict[str, str]:
     """Return a tag with the names of the first files, as far as they are known."""
-    names = [shown(files[batch_id]) for batch_id in batch_ids if batch_id in files]
+    names = [printable_name(files[batch_id]) for batch_id in batch_ids if batch_id in files]
     return {FILE_TAG: listed(names, FILES_NAMED)} if names else {}
 
 
-def _request(names: Names, feed: Feed, partitions: Sequence[str], key: str, tags: Mapping[str, str]) -> dg.RunRequest:
+def _request(
+    names: DagsterNames, feed: Feed, partitions: Sequence[str], key: str, tags: Mapping[str, str]
+) -> dg.RunRequest:
     run_key = f"{partitions[0]} {len(partitions)} {key}"
     job, tags = names.job_of(feed), {**tags, BATCH_TAG: " ".join(partitions)}
     if len(partitions) == 1:
@@ -103,7 +105,7 @@ def _request(names: Names, feed: Feed, partitions: Sequence[str], key: str, tags
     return dg.RunRequest(run_key, job_name=job, tags={**tags, **ends})
 
 
-def batches_under_way(instance: dg.DagsterInstance, names: Names, feeds: Sequence[Feed]) -> set[str]:
+def batches_under_way(instance: dg.DagsterInstance, names: DagsterNames, feeds: Sequence[Feed]) -> set[str]:
     """Return the batches of all imports of these feeds that are waiting or under way."""
     jobs, found = {names.job_of(feed) for feed in feeds}, set[str]()
     for run in instance.get_runs(dg.RunsFilter(statuses=UNDER_WAY)):

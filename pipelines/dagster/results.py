@@ -10,28 +10,28 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.dagster.checks import Statement
-from pipelines.dagster.stages.outcome import Outcome, failure
+from pipelines.dagster.checks import CheckStatement
+from pipelines.dagster.stages.outcome import StageOutcome, failure
 from pipelines.dagster.stages.receiving import batches_of
 from pipelines.dagster.telling import tell
-from pipelines.dagster.workplace import Workplace, batches_in, names_in, workplace_of
+from pipelines.dagster.workplace import RunWorkplace, batches_in, names_in, workplace_of
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home.batch import Received
+from pipelines.home.batch import ReceivedFile
 from pipelines.home.dagster_folder import TOLD_TAG
-from pipelines.home.exits import Explained
+from pipelines.home.exits import ExplainedError
 
 NOT_LOADED = "not_loaded"
 
 
-def specs_of(statements: Sequence[Statement[Any]], key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
+def specs_of(statements: Sequence[CheckStatement[Any]], key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
     return [statement.spec(key.path) for statement in statements]
 
 
-def ended(
+def carry_out_stage(
     context: dg.AssetExecutionContext,
     feed: Feed,
-    do: Callable[[Workplace], Outcome],
-    statements: Sequence[Statement[Any]] = (),
+    do: Callable[[RunWorkplace], StageOutcome],
+    statements: Sequence[CheckStatement[Any]] = (),
     last: bool = False,
 ) -> Iterator[Any]:
     """Carry out a stage and yield its end. A run that only reports the command line takes the end from the ledger.
@@ -50,7 +50,7 @@ def ended(
 
 
 def _ended_with(
-    context: dg.AssetExecutionContext, outcome: Outcome, statements: Sequence[Statement[Any]], last: bool
+    context: dg.AssetExecutionContext, outcome: StageOutcome, statements: Sequence[CheckStatement[Any]], last: bool
 ) -> Iterator[Any]:
     """Yield the materializations and the check results of a stage; raise a Failure if the run must end.
 
@@ -79,7 +79,7 @@ def _ended_with(
 
 
 def note_not_loaded(
-    context: dg.AssetExecutionContext, place: Workplace, feed: Feed, reasons: Mapping[str, str]
+    context: dg.AssetExecutionContext, place: RunWorkplace, feed: Feed, reasons: Mapping[str, str]
 ) -> None:
     """Put name and reason of each batch into the run's log, and on its partitions: of this stage, and of `loaded`.
 
@@ -114,9 +114,9 @@ def _reason(sentence: str, file_name: object) -> str:
     return sentence.removeprefix(f"{file_name}: ")
 
 
-def file_of(batch_id: str, place: Workplace, log: logging.Logger) -> Received | None:
+def file_of(batch_id: str, place: RunWorkplace, log: logging.Logger) -> ReceivedFile | None:
     """Return the file of a batch; None if it cannot be found out at the moment: then the batch is named instead."""
     try:
         return batches_of(place, log).received(batch_id)
-    except Explained:
+    except ExplainedError:
         return None

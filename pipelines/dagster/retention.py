@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.dagster.names import ONE_HOME, Names
+from pipelines.dagster.names import ONE_HOME, DagsterNames
 from pipelines.dagster.requests import ENDED
 from pipelines.home.dagster_folder import BATCH_TAG
 
@@ -23,7 +23,7 @@ PARTITION_TAGS = ("dagster/partition", "dagster/asset_partition_range_start")
 
 
 def retention_job(environ: Mapping[str, str]) -> dg.JobDefinition:
-    days, names = float(environ.get(DAYS) or USUAL_DAYS), Names.of(environ)
+    days, names = float(environ.get(DAYS) or USUAL_DAYS), DagsterNames.of(environ)
 
     @dg.op(
         name=names.job("delete_old_runs"),
@@ -52,7 +52,7 @@ def delete_old(
     before: datetime,
     assets: Sequence[dg.AssetKey],
     own: str | None = None,
-    names: Names = ONE_HOME,
+    names: DagsterNames = ONE_HOME,
 ) -> int:
     """Delete the runs that ended before `before` and hold no state; return how many.
 

@@ -8,7 +8,7 @@ import dagster as dg
 from pipelines.dagster.alerts import alert_sensor
 from pipelines.dagster.command_line import telling_sensor
 from pipelines.dagster.inbox.sensor import inbox_sensor
-from pipelines.dagster.names import Job, Names
+from pipelines.dagster.names import DagsterNames, Job
 from pipelines.dagster.openlineage import lineage_sensors
 from pipelines.dagster.publishing import publishing_sensor
 from pipelines.dagster.standing.sensor import standing_sensor
@@ -35,7 +35,7 @@ def sensors_of(
         inbox_sensor(home, environ, catalog, [*reference, *imports]),
         unfinished_sensor(home, environ, catalog, imports),
         telling_sensor(home, environ, catalog, imports),
-        publishing_sensor(Names.of(environ), home, catalog.feeds, *publications, [*reference, *imports]),
+        publishing_sensor(DagsterNames.of(environ), home, catalog.feeds, *publications, [*reference, *imports]),
         standing_sensor(home, environ, catalog.feeds),
         alert_sensor(home, environ, catalog.feeds),
         *lineage_sensors(environ),

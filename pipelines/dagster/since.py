@@ -11,10 +11,10 @@ import dagster as dg
 from sqlalchemy import ColumnElement, exists, func, select
 
 from pipelines.dagster import metadata
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import DagsterNames
 from pipelines.dagster.stages.outcome import NOTHING_SENT
 from pipelines.feeds.files.catalog import Catalog
-from pipelines.home.batch import shown
+from pipelines.home.batch import printable_name
 from pipelines.home.counted import counted, word_for
 from pipelines.importing.clock import CLOCK_IS_RIGHT
 from pipelines.ledger import tables as t
@@ -76,7 +76,7 @@ def taken_back_since(ledger: Ledger, before: Mapping[str, int] | None, now: date
 
 
 def tell_taken_back(
-    ledger: Ledger, names: Names, catalog: Catalog, before: Mapping[str, int], back: Mapping[str, int]
+    ledger: Ledger, names: DagsterNames, catalog: Catalog, before: Mapping[str, int], back: Mapping[str, int]
 ) -> Iterator[dg.AssetMaterialization]:
     """Yield the new state of each batch with more records taken back than before."""
     for each, number in back.items():
@@ -86,7 +86,7 @@ def tell_taken_back(
         if batch and feed and number > before.get(each, 0):
             landed = sum(int(batch[name] or 0) for name in metadata.AT_TARGET)
             about = metadata.of_taken_back(landed, number)
-            file = shown(batch["file_name"] or batch_id)
+            file = printable_name(batch["file_name"] or batch_id)
             yield dg.AssetMaterialization(
                 names.keys_of(feed)["loaded"],
                 partition=names.partition(batch_id),

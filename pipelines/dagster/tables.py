@@ -11,7 +11,7 @@ import dagster as dg
 import duckdb
 
 from pipelines.dagster import metadata
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import DagsterNames
 from pipelines.dagster.openlineage import is_told
 from pipelines.reports.lineage import Column, column_lineage
 from pipelines.reports.publication import Publication, PublicationError
@@ -31,12 +31,12 @@ OF_THE_SWEEP = {
 OF_THE_PUBLICATION = {"this_publication", "ledger_publication", "known_rule"}
 
 
-def key_of(names: Names, table: ReportTable) -> dg.AssetKey:
+def key_of(names: DagsterNames, table: ReportTable) -> dg.AssetKey:
     return names.key(GROUP, table.name)
 
 
 def table_specs(
-    names: Names, tables: Sequence[ReportTable], loaded: Sequence[dg.AssetKey], fresh: dg.FreshnessPolicy
+    names: DagsterNames, tables: Sequence[ReportTable], loaded: Sequence[dg.AssetKey], fresh: dg.FreshnessPolicy
 ) -> list[dg.AssetSpec]:
     """Return an asset for each table. loaded: the assets that fill the ledger."""
     lineage = _lineage(names, tables)
@@ -62,7 +62,7 @@ def table_specs(
     ]
 
 
-def _lineage(names: Names, tables: Sequence[ReportTable]) -> dict[str, dict[str, dg.TableColumnLineage]]:
+def _lineage(names: DagsterNames, tables: Sequence[ReportTable]) -> dict[str, dict[str, dg.TableColumnLineage]]:
     """Return, by table, metadata with the sources of its columns, as far as its SQL shows them."""
     published = tuple((table.name, tuple(column.name for column in table.columns)) for table in tables)
     selects = tuple((table.name, table.select) for table in tables if table.view is None)
@@ -82,7 +82,7 @@ def _drawn(
         return {name: column_lineage(db, select, dict(published)) for name, select in selects}
 
 
-def _shown(names: Names, columns: Mapping[str, Sequence[Column]]) -> dict[str, dg.TableColumnLineage]:
+def _shown(names: DagsterNames, columns: Mapping[str, Sequence[Column]]) -> dict[str, dg.TableColumnLineage]:
     """Return the lineage of a table's columns as metadata; empty if it is unknown."""
     if not columns:
         return {}
@@ -94,7 +94,7 @@ def _shown(names: Names, columns: Mapping[str, Sequence[Column]]) -> dict[str, d
 
 
 def _sources(
-    names: Names, table: ReportTable, tables: Sequence[ReportTable], loaded: Sequence[dg.AssetKey]
+    names: DagsterNames, table: ReportTable, tables: Sequence[ReportTable], loaded: Sequence[dg.AssetKey]
 ) -> list[dg.AssetKey]:
     """Return the assets that a table reads: other tables, the sweep, and the loads for tables of the ledger."""
     published, found = {each.name for each in tables}, list[dg.AssetKey]()
@@ -118,7 +118,7 @@ def _without_header(sql: str) -> str:
     return "\n".join(lines[first:]).strip()
 
 
-def table_checks(names: Names, tables: Sequence[ReportTable]) -> list[dg.AssetCheckSpec]:
+def table_checks(names: DagsterNames, tables: Sequence[ReportTable]) -> list[dg.AssetCheckSpec]:
     """Return a check for each table whose header names a key or references. If one fails, nothing is published."""
     return [
         dg.AssetCheckSpec(HOLDS, asset=key_of(names, table), blocking=True, description=_statements(table))
@@ -134,7 +134,7 @@ def _statements(table: ReportTable) -> str:
 
 
 def told_of(
-    names: Names, tables: Sequence[ReportTable], done: Publication, environ: Mapping[str, str]
+    names: DagsterNames, tables: Sequence[ReportTable], done: Publication, environ: Mapping[str, str]
 ) -> Iterator[dg.MaterializeResult[None]]:
     """Yield the materialization of each published table, with its check.
 
@@ -162,7 +162,9 @@ def told_of(
             )
 
 
-def untrue_of(names: Names, tables: Sequence[ReportTable], error: PublicationError) -> Iterator[dg.AssetCheckResult]:
+def untrue_of(
+    names: DagsterNames, tables: Sequence[ReportTable], error: PublicationError
+) -> Iterator[dg.AssetCheckResult]:
     """Yield a failed check with the reasons for each table that prevented the publication."""
     for table in tables:
         if untrue := error.by_table.get(table.name):

@@ -12,20 +12,20 @@ from typing import Any
 from fhir_service.paths import exists
 from pipelines.dagster import metadata
 from pipelines.dagster.checks import LoadedBatch, counted_in
-from pipelines.dagster.stages.outcome import NOTHING_SENT, Outcome
+from pipelines.dagster.stages.outcome import NOTHING_SENT, StageOutcome
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import received_before
 from pipelines.ledger.columns import COPAYMENTS, COUNTS
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import KeptRun, runs_in
 from pipelines.ledger.standing import undone_by_batch
-from pipelines.runs.run import FINISHED, Result
+from pipelines.runs.run import FINISHED, RunResult
 from pipelines.session.ledger import open_ledger
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownBatch:
     """A batch in the ledger. row: its row in the ledger. run: the row of its newest run."""
 
     home: Path
@@ -62,20 +62,20 @@ class Known:
 
 def tell(
     home: Path, environ: Mapping[str, str], feed: Feed, target: str, batch_ids: Sequence[str], stage: str
-) -> Outcome:
+) -> StageOutcome:
     """Return the result of a stage for these batches, read from the ledger and the run's files."""
-    told = Outcome()
+    told = StageOutcome()
     with closing(open_ledger(home, environ)) as ledger:
         for batch_id in batch_ids:
             runs, row = ledger.runs(target, batch_id), ledger.batch(target, batch_id)
             if row is None or not runs or not runs[-1]["finished_at"]:
                 told.fail(batch_id, "the ledger does not know it any more, or it is under way")
             else:
-                _tell_one(Known(home, feed, ledger, row, runs[-1]), stage, told)
+                _tell_one(KnownBatch(home, feed, ledger, row, runs[-1]), stage, told)
     return told
 
 
-def _tell_one(known: Known, stage: str, told: Outcome) -> None:
+def _tell_one(known: KnownBatch, stage: str, told: StageOutcome) -> None:
     batch_id, state = str(known.row["batch_id"]), known.row["state"]
     if stage == "received":
         told.done[batch_id] = _received(known)
@@ -96,16 +96,16 @@ def _tell_one(known: Known, stage: str, told: Outcome) -> None:
         told.facts[batch_id] = LoadedBatch(result, known.ledger.row_counts(known.row["target"], batch_id), first=True)
 
 
-def _received(known: Known) -> metadata.Metadata:
+def _received(known: KnownBatch) -> metadata.Metadata:
     if found := received_before(known.folder):
         return metadata.of_received(found)
     return {"file": known.row["file_name"], "sha256": known.row["file_sha256"]}
 
 
-def _validated(known: Known) -> metadata.Metadata:
+def _validated(known: KnownBatch) -> metadata.Metadata:
     names = "header lines not_taken records accepted rejected skipped amount_received amount_accepted".split()
     names += COPAYMENTS
-    validated = Validated(known.folder, **{name: known.row[name] for name in names})
+    validated = ValidationResult(known.folder, **{name: known.row[name] for name in names})
     validated.found_in = known.found_in
     validated.amounts_rejected = max(0, known.first[1].get("amounts", 0) - validated.amounts_accepted)
     set_aside, refused, validated.warnings = (
@@ -116,14 +116,14 @@ def _validated(known: Known) -> metadata.Metadata:
     return metadata.of_validated(known.row["file_name"], validated, known.seconds, tells)
 
 
-def _as_its_files_say(known: Known) -> Validated:
+def _as_its_files_say(known: KnownBatch) -> ValidationResult:
     """Return the counts of the first run: lines, records and cents from its manifest, the rest from its files."""
     folder, manifest = known.first
     files, counts = counted_in(folder), manifest["counts"]
     said = {name: counts[name] for name in ("header", "lines", "not_taken", "records", "amount_received")}
     said |= {name: counts.get(name, 0) for name in COPAYMENTS}
     accepted, skipped, there = (files[name] for name in ("accepted", "skipped", "known"))
-    return Validated(
+    return ValidationResult(
         folder,
         **said,
         accepted=accepted.rows + skipped.rows + there.rows,
@@ -133,10 +133,10 @@ def _as_its_files_say(known: Known) -> Validated:
     )
 
 
-def _result(known: Known) -> Result:
+def _result(known: KnownBatch) -> RunResult:
     row = known.row
     counts = {name: int(row[name] or 0) for name in COUNTS}
-    result = Result(row["batch_id"], known.run["run"], known.feed.name, row["file_name"], row["state"], counts)
+    result = RunResult(row["batch_id"], known.run["run"], known.feed.name, row["file_name"], row["state"], counts)
     about = known.first[1]
     result.seconds, result.reasons = known.seconds, about.get("reasons", {})
     result.amounts, result.amounts_accepted = about.get("amounts", 0), about.get("amounts_accepted", 0)

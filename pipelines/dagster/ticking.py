@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import dagster as dg
 
-from pipelines.dagster.names import Job, Names
+from pipelines.dagster.names import DagsterNames, Job
 from pipelines.home.ticks import forget_tick, note_tick
 from pipelines.ledger.failures import said_of
 
@@ -19,7 +19,7 @@ Look = Callable[[dg.SensorEvaluationContext], dg.SensorResult | dg.SkipReason]
 
 
 def ticking(
-    names: Names,
+    names: DagsterNames,
     home: Path,
     name: str,
     seconds: int,

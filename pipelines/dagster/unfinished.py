@@ -16,12 +16,12 @@ from typing import Any
 import dagster as dg
 
 from pipelines.client.pace import pace_of
-from pipelines.dagster.names import Job, Names
+from pipelines.dagster.names import DagsterNames, Job
 from pipelines.dagster.requests import ask_for, batches_under_way, result_of
 from pipelines.dagster.ticking import ticking, understood
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.ledger.addresses import known_as
-from pipelines.ledger.kept import Batches
+from pipelines.ledger.kept import HomeBatches
 from pipelines.ledger.lease import BEAT_SECONDS, Silence, holders
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.confirmed import without_end
@@ -37,7 +37,7 @@ TRIES = 8
 def unfinished_sensor(
     home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence[Job]
 ) -> dg.SensorDefinition:
-    ours, silence = Names.of(environ), Silence(most_between=inf)  # its looks are at least a minute apart
+    ours, silence = DagsterNames.of(environ), Silence(most_between=inf)  # its looks are at least a minute apart
     pauses = f"{FIRST_PAUSE} to {LONGEST_PAUSE}"
     says = f"Requests runs for unfinished batches again, up to {TRIES} times with pauses of {pauses}."
 
@@ -80,7 +80,7 @@ def unfinished_sensor(
 
 
 @dataclass(frozen=True)
-class Left:
+class UnfinishedBatch:
     """An unfinished batch.
 
     * progress: a text that differs after each step forward.
@@ -96,7 +96,7 @@ class Left:
     is_doubtful: bool = False
 
 
-def left_batches(ledger: Ledger, home: Path, target: str, catalog: Catalog | None = None) -> list[Left]:
+def left_batches(ledger: Ledger, home: Path, target: str, catalog: Catalog | None = None) -> list[UnfinishedBatch]:
     """Return the unfinished batches of the target, oldest first, and received files that the ledger does not know.
 
     catalog: the feed files, which may have confirmed a stopped batch since.
@@ -105,23 +105,23 @@ def left_batches(ledger: Ledger, home: Path, target: str, catalog: Catalog | Non
     for name, row in without_end(ledger, target, batches.names(), catalog).items():
         if file := batches.received(name):
             at, feed = ledger.of_here(file.received_at), name.rpartition("-")[0]
-            found.append(_left(ledger, row) if row else Left(name, feed, "received", at, file.file_name))
+            found.append(_left(ledger, row) if row else UnfinishedBatch(name, feed, "received", at, file.file_name))
     return sorted(found, key=lambda each: each.since)
 
 
 def begins_ledger(home: Path, environ: Mapping[str, str]) -> bool:
     """Make the ledger of a home that has none, if files were received: their target has never answered so far."""
-    if Batches(home / "batches").without(()):
+    if HomeBatches(home / "batches").without(()):
         open_ledger(home, environ).close()
         return True
     return False
 
 
-def _left(ledger: Ledger, row: Mapping[str, Any]) -> Left:
+def _left(ledger: Ledger, row: Mapping[str, Any]) -> UnfinishedBatch:
     rows = ledger.row_counts(row["target"], row["batch_id"])
     progress = ",".join(f"{state}={number}" for state, (number, _) in sorted(rows.items()))
     since, is_doubtful = datetime.fromisoformat(ledger.worked_on_at(row)), bool(row["in_doubt"])
-    return Left(row["batch_id"], row["feed"], progress, since, row["file_name"], is_doubtful)
+    return UnfinishedBatch(row["batch_id"], row["feed"], progress, since, row["file_name"], is_doubtful)
 
 
 def are_loaders_at_work(ledger: Ledger, silence: Silence) -> bool:
@@ -145,7 +145,7 @@ def somebody_loads(ledger: Ledger, pause: Callable[[float], object] = time.sleep
 
 
 @dataclass(frozen=True)
-class Try:
+class BatchTries:
     """The tries of a batch since it last made progress, and when the next one is due."""
 
     progress: str
@@ -159,33 +159,33 @@ def pause(tries: int, first: timedelta = FIRST_PAUSE) -> timedelta:
 
 
 def due(
-    left: Sequence[Left], before: Mapping[str, Try], now: datetime, first: timedelta
-) -> tuple[list[Left], dict[str, Try]]:
+    left: Sequence[UnfinishedBatch], before: Mapping[str, BatchTries], now: datetime, first: timedelta
+) -> tuple[list[UnfinishedBatch], dict[str, BatchTries]]:
     """Return the batches to run now, and the tries to remember. first: the shortest pause."""
     asked, after = [], {}
     for each in left:
         known = before.get(each.batch_id)
         if known is None or known.progress != each.progress:
-            known = Try(each.progress, 0, each.since + pause(0, first))
+            known = BatchTries(each.progress, 0, each.since + pause(0, first))
         # A time from a clock that was ahead does not delay a try for longer than its pause.
         known = replace(known, due=min(known.due, now + pause(known.tries, first)))
         if known.tries < TRIES and known.due <= now:
             asked.append(each)
-            known = Try(each.progress, known.tries + 1, now + pause(known.tries + 1, first))
+            known = BatchTries(each.progress, known.tries + 1, now + pause(known.tries + 1, first))
         after[each.batch_id] = known
     return asked, after
 
 
-def to_cursor(tries: Mapping[str, Try]) -> str:
+def to_cursor(tries: Mapping[str, BatchTries]) -> str:
     return json.dumps({name: [each.progress, each.tries, each.due.isoformat()] for name, each in tries.items()})
 
 
-def from_cursor(cursor: str | None) -> dict[str, Try]:
+def from_cursor(cursor: str | None) -> dict[str, BatchTries]:
     return understood(cursor, _tries, {})
 
 
-def _tries(said: Any) -> dict[str, Try]:
+def _tries(said: Any) -> dict[str, BatchTries]:
     return {
-        name: Try(str(progress), int(tries), datetime.fromisoformat(at).astimezone(UTC))
+        name: BatchTries(str(progress), int(tries), datetime.fromisoformat(at).astimezone(UTC))
         for name, (progress, tries, at) in said.items()
     }

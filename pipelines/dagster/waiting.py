@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pipelines.dagster.inbox.beyond import out_of_reach
 from pipelines.dagster.inbox.files import lain_for
-from pipelines.dagster.reference import looks_new, named
+from pipelines.dagster.reference import looks_new, named_files
 from pipelines.dagster.unfinished import left_batches, somebody_loads
-from pipelines.home.batch import shown
+from pipelines.home.batch import printable_name
 from pipelines.home.counted import listed
 from pipelines.home.inbox import Inbox
 from pipelines.importing.broken import NAMED, loaded_last
@@ -24,7 +24,7 @@ PATIENCE = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitReason:
     """The reason why imports wait. cause: reference, target or inbox. files: all files that wait."""
 
     cause: str
@@ -36,24 +36,24 @@ class Waiting:
         return f"Imports wait, because {self.why}{': ' if self.files else ''}{listed(self.files, NAMED)}."
 
 
-def waiting_now(home: Path, environ: Mapping[str, str], now: datetime) -> Waiting | None:
+def waiting_now(home: Path, environ: Mapping[str, str], now: datetime) -> WaitReason | None:
     """Return the cause if imports have waited for `PATIENCE`; None if nothing blocks them."""
-    in_inbox = tuple(sorted(shown(name) for name in lain_for(home / "inbox", now, PATIENCE)))
+    in_inbox = tuple(sorted(printable_name(name) for name in lain_for(home / "inbox", now, PATIENCE)))
     new = looks_new(home) if is_bundled(environ) else []
     if in_inbox and new and all(_came(path) <= now - PATIENCE for path in new):
-        return Waiting("reference", f"reference data is not loaded ({named(new)})", in_inbox)
+        return WaitReason("reference", f"reference data is not loaded ({named_files(new)})", in_inbox)
     files = in_inbox + _left(home, environ)
     if files and target_now(home, environ) is None:
         which = "the bundled service does not run" if is_bundled(environ) else "the target does not answer"
-        return Waiting("target", which, files)
+        return WaitReason("target", which, files)
     return _beyond(Inbox.of(home, environ), home, now)
 
 
-def _beyond(inbox: Inbox, home: Path, now: datetime) -> Waiting | None:
+def _beyond(inbox: Inbox, home: Path, now: datetime) -> WaitReason | None:
     found = out_of_reach(home, now) if inbox.beyond else None
     if found is None or found.since > now - PATIENCE:
         return None
-    return Waiting("inbox", f"nothing can be taken in from {inbox.beyond} ({found.why})", ())
+    return WaitReason("inbox", f"nothing can be taken in from {inbox.beyond} ({found.why})", ())
 
 
 def _came(path: Path) -> datetime:
@@ -69,4 +69,4 @@ def _left(home: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
         left = [each for each in left_batches(ledger, home, target) if each.since <= before]
         if not left or somebody_loads(ledger):
             return ()
-    return tuple(shown(each.file_name or each.batch_id) for each in left)
+    return tuple(printable_name(each.file_name or each.batch_id) for each in left)

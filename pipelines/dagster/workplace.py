@@ -16,10 +16,10 @@ from typing import Any
 import dagster as dg
 
 from pipelines.client.replies import TargetUnusable
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import DagsterNames
 from pipelines.home import disk
 from pipelines.home.dagster_folder import INSECURE, STRICT, is_set
-from pipelines.home.exits import Explained
+from pipelines.home.exits import ExplainedError
 from pipelines.home.inbox import Inbox
 from pipelines.home.preparing import check_mounted, prepare_home
 from pipelines.home.progress import PlainProgress
@@ -34,7 +34,7 @@ WORTH_ANOTHER_TRY = (LedgerError, TargetUnusable)
 TERMINATED = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
 
 
-class Terminated(dg.DagsterError, dg.DagsterExecutionInterruptedError):
+class RunTerminated(dg.DagsterError, dg.DagsterExecutionInterruptedError):
     """A person terminated the run.
 
     Dagster retries a step with a retry policy after an interrupt, even after one that a person requested. It does not
@@ -42,7 +42,7 @@ class Terminated(dg.DagsterError, dg.DagsterExecutionInterruptedError):
     """
 
 
-class Workplace:
+class RunWorkplace:
     """The home, the environment and the start time of a Dagster run, and its session, which `close` ends."""
 
     def __init__(self, home: Path, environ: Mapping[str, str], began: datetime | None = None) -> None:
@@ -75,10 +75,10 @@ class Workplace:
 
 def workplace_resource(home: Path, environ: Mapping[str, str]) -> dg.ResourceDefinition:
     @dg.resource(description="The home folder and the target, as the environment names them.")
-    def workplace(context: dg.InitResourceContext) -> Iterator[Workplace]:
+    def workplace(context: dg.InitResourceContext) -> Iterator[RunWorkplace]:
         check_mounted(home, environ)
         prepare_home(home)
-        place = Workplace(home, environ, _began(context))
+        place = RunWorkplace(home, environ, _began(context))
         try:
             yield place
         finally:
@@ -94,15 +94,15 @@ def _began(context: dg.InitResourceContext) -> datetime | None:
     return None if began is None else datetime.fromtimestamp(began, UTC)
 
 
-def _place_of(context: Context) -> Workplace:
+def _place_of(context: Context) -> RunWorkplace:
     place: Any = getattr(context.resources, RESOURCE_KEY)
-    assert isinstance(place, Workplace)  # noqa: S101 - the definitions put nothing else there
+    assert isinstance(place, RunWorkplace)  # noqa: S101 - the definitions put nothing else there
     return place
 
 
-def names_in(context: dg.AssetExecutionContext | dg.OpExecutionContext) -> Names:
+def names_in(context: dg.AssetExecutionContext | dg.OpExecutionContext) -> DagsterNames:
     """Return the names of the home that a step works in."""
-    return Names.of(_place_of(context).environ)
+    return DagsterNames.of(_place_of(context).environ)
 
 
 def batches_in(context: dg.AssetExecutionContext | dg.OpExecutionContext) -> list[str]:
@@ -112,7 +112,7 @@ def batches_in(context: dg.AssetExecutionContext | dg.OpExecutionContext) -> lis
 
 
 @contextmanager
-def workplace_of(context: Context) -> Iterator[Workplace]:
+def workplace_of(context: Context) -> Iterator[RunWorkplace]:
     """Yield the workplace of the run, and turn a failure at work into one without data.
 
     Failures of the target or the ledger are retried, with a new session. So is an interrupt, unless a person terminated
@@ -128,8 +128,8 @@ def workplace_of(context: Context) -> Iterator[Workplace]:
         raise
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError) as interrupt:
         run = context.instance.get_run_by_id(context.run.run_id)
-        told = Terminated("The run was terminated.") if run and run.status in TERMINATED else type(interrupt)()
-    except Explained as error:
+        told = RunTerminated("The run was terminated.") if run and run.status in TERMINATED else type(interrupt)()
+    except ExplainedError as error:
         told = dg.Failure(str(error), allow_retries=isinstance(error, WORTH_ANOTHER_TRY))
     except Exception as error:  # noqa: BLE001 - raised again without its text, which may hold values
         told = _failure(error)

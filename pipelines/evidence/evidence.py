@@ -17,7 +17,7 @@ from pipelines.home.exits import SET_ASIDE
 from pipelines.ledger.tables import NotPossible
 from pipelines.runs.manifest import rules_version, software_version
 from pipelines.session.session import Session
-from pipelines.verifying.verified import MEANING, Verified
+from pipelines.verifying.verified import MEANING, VerifyResult
 from pipelines.verifying.verify import verify_target
 
 DIFFERENCES_LISTED = 100
@@ -25,7 +25,7 @@ DIFFERENCES_LISTED = 100
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvidenceSubject:
     """The subject of an evidence: batches received since a day, or one batch; size and seed of its sample.
 
     chart: the address under which people open the target.
@@ -38,11 +38,11 @@ class Asked:
     chart: str
 
     @classmethod
-    def of(cls, since: str | None, batch: str | None, size: int, seed: str | None, chart: str) -> "Asked":
+    def of(cls, since: str | None, batch: str | None, size: int, seed: str | None, chart: str) -> "EvidenceSubject":
         return cls(since, batch, size, seed or f"{secrets.randbelow(10**8):08}", chart.rstrip("/"))
 
 
-def make_evidence(session: Session, asked: Asked) -> Evidence:
+def make_evidence(session: Session, asked: EvidenceSubject) -> Evidence:
     """Gather an evidence at the target of a session, and write its page and its JSON into the home.
 
     Raises `NotPossible` if no batch matches, and `TargetUnusable`.
@@ -86,7 +86,7 @@ def make_evidence(session: Session, asked: Asked) -> Evidence:
     return write_evidence(session.home, content)
 
 
-def _batches(session: Session, asked: Asked) -> list[Batch]:
+def _batches(session: Session, asked: EvidenceSubject) -> list[Batch]:
     ledger, target = session.ledger, session.target
     found = [ledger.known_batch(target, asked.batch)] if asked.batch else ledger.batches(target)
     found = [row for row in found if str(row["received_at"]) >= (asked.since or "")]
@@ -140,7 +140,7 @@ def set_aside(db: duckdb.DuckDBPyConnection, session: Session) -> dict[str, Any]
     return {"total": total, "by_rule": by_rule, "listed": listed, "decisions": decisions}
 
 
-def _verified(verified: Verified) -> dict[str, Any]:
+def _verified(verified: VerifyResult) -> dict[str, Any]:
     """Return the result of `verify`, with the first differences of each kind."""
     counts = verified.differences.counts
     listed = [*(each.line() for each in verified.dropped), *verified.differences.first(DIFFERENCES_LISTED)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipelines.home.exits import Explained, WronglyAsked
+from pipelines.home.exits import ExplainedError, WronglyAsked
 
 CONTROL = ".control.json"
 SOURCE = ("sha256", "source/*")
@@ -15,12 +15,12 @@ BESIDE_FILE = ("sha256", f"source/*{CONTROL}")
 """Those of `SOURCE` without the file itself."""
 
 
-class Unreadable(WronglyAsked):
+class UnreadableFile(WronglyAsked):
     """A file that cannot be read as a whole. The text is one sentence: the file, the problem, what to do."""
 
 
 @contextmanager
-def reading_file(name: str, failure: type[Explained] = Unreadable) -> Iterator[None]:
+def reading_file(name: str, failure: type[ExplainedError] = UnreadableFile) -> Iterator[None]:
     """Turn the failure to read a file into a sentence with its name."""
     try:
         yield
@@ -33,12 +33,12 @@ def reason_of(error: OSError) -> str:
     return error.strerror or type(error).__name__
 
 
-class NotReadToItsEnd(Unreadable):
+class NotReadToItsEnd(UnreadableFile):
     """This program failed on a file, or had too little memory for it. The file may be fine."""
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedFile:
     """A file in its batch.
 
     path_in_batch: the copy that the stages read; `sha256` and `size` (bytes) are of the file as it came. received_at:
@@ -58,7 +58,7 @@ def batch_name(feed: str, sha256: str) -> str:
     return f"{feed}-{sha256[:12]}"
 
 
-def shown(name: str | Path) -> str:
+def printable_name(name: str | Path) -> str:
     """Return a file's name or path as text on one line; other bytes, line breaks and the like become escapes."""
     text = str(name).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
@@ -74,7 +74,7 @@ def is_control(file_name: str) -> bool:
     return file_name.endswith(CONTROL)
 
 
-def received_before(folder: Path) -> Received | None:
+def received_before(folder: Path) -> ReceivedFile | None:
     """Return the file of a batch folder; None if there is none (purged, or not a batch).
 
     The file's time is that of the file `sha256`: the copy is made anew each time that the file comes.
@@ -85,7 +85,7 @@ def received_before(folder: Path) -> Received | None:
     except (OSError, StopIteration):
         return None
     about = path.stat()
-    return Received(folder.name, sha256, path, shown(path.name), about.st_size, time)
+    return ReceivedFile(folder.name, sha256, path, printable_name(path.name), about.st_size, time)
 
 
 def source_in(folder: Path) -> Path:

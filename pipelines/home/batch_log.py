@@ -20,7 +20,7 @@ TRIES = 50
 DONE = "done"
 
 
-class Version(NamedTuple):
+class FileVersion(NamedTuple):
     """A file as a stage made it: the key of its content, its hash and size, and its time in microseconds since 1970."""
 
     key: str
@@ -35,7 +35,7 @@ class Version(NamedTuple):
 
 
 @dataclass
-class History:
+class BatchHistory:
     """The sum of a batch's entries. now: the present files by path. keys, seen: of all present and earlier files.
 
     runs: names of runs' folders. purges: how often rows were removed; later contents get other keys than the deleted
@@ -44,7 +44,7 @@ class History:
 
     entries: int = 0
     purges: int = 0
-    now: dict[str, Version] = field(default_factory=dict)
+    now: dict[str, FileVersion] = field(default_factory=dict)
     keys: set[str] = field(default_factory=set)
     seen: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     runs: set[str] = field(default_factory=set)
@@ -60,7 +60,7 @@ class History:
         for path, about in said["files"].items():
             if path.startswith("/") or ".." in path.split("/"):
                 raise ValueError
-            version = Version(str(about["key"]), str(about["sha256"]), int(about["size"]), int(about["micros"]))
+            version = FileVersion(str(about["key"]), str(about["sha256"]), int(about["size"]), int(about["micros"]))
             self.now[path] = version
             self.keys.add(version.key)
             self.seen.setdefault(path, set()).add(version.mark)
@@ -74,14 +74,14 @@ class History:
         self.entries += 1
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """An addition to the log of a batch.
 
     begins: the folder of a run, which no other run may have after that. purges: True if the files in `gone` are rows,
     whose contents are to be deleted. deleted: True if these contents were deleted.
     """
 
-    files: Mapping[str, Version] = {}
+    files: Mapping[str, FileVersion] = {}
     gone: tuple[str, ...] = ()
     begins: tuple[str, ...] = ()
     purges: bool = False
@@ -98,10 +98,10 @@ class BatchLog:
 
     def __init__(self, store: Store, batch_id: str, copies: Path) -> None:
         self._store, self._batch_id, self._copies = store, batch_id, copies
-        self.history = History()
+        self.history = BatchHistory()
         self._is_listed = False
 
-    def read(self, known: int | None = None) -> History:
+    def read(self, known: int | None = None) -> BatchHistory:
         """Read the new entries. known: the number of entries that a listing has shown.
 
         Raises StoreUnusable, also if an entry is missing before later ones.
@@ -131,11 +131,11 @@ class BatchLog:
         """Note that this machine has done what the entries ask for. If the disk is full, it is done again later."""
         self._write_copy(DONE, str(self.history.entries).encode())
 
-    def known(self) -> History:
+    def known(self) -> BatchHistory:
         """Return the history as last read; read it if it was not read before."""
         return self.history if self.history.entries else self.read()
 
-    def append(self, make: Callable[[History], Entry | None]) -> bool:
+    def append(self, make: Callable[[BatchHistory], LogEntry | None]) -> bool:
         """Add the entry that `make` returns for the history; return False if it returns None. Raises StoreUnusable.
 
         `make` is called again if another machine was first.
@@ -157,7 +157,7 @@ class BatchLog:
             return True
         raise StoreUnusable(f"the log of {self._batch_id} changed at each of {TRIES} tries")
 
-    def put(self, history: History, sha256: str, file: Path) -> str:
+    def put(self, history: BatchHistory, sha256: str, file: Path) -> str:
         """Put a content to the store, unless the batch has it; return its key. Raises StoreUnusable."""
         for version in history.now.values():
             if version.sha256 == sha256:
@@ -166,11 +166,11 @@ class BatchLog:
         self._store.put(key, file)
         return key
 
-    def put_again(self, version: Version, file: Path) -> None:
+    def put_again(self, version: FileVersion, file: Path) -> None:
         """Put a content once more, because its object is damaged or gone. Raises StoreUnusable."""
         self._store.put(version.key, file)
 
-    def fetch(self, version: Version, file: Path) -> bool:
+    def fetch(self, version: FileVersion, file: Path) -> bool:
         """Copy a content to a file; return False if the content is missing. Raises StoreUnusable."""
         return self._store.fetch(version.key, file)
 
@@ -186,7 +186,7 @@ class BatchLog:
         there = self.history.keys | self._store.ages(f"files/{self._batch_id}/").keys()
         self._store.remove([key for key in there if key not in needed and _purges(key) < self.history.purges])
         purges = self.history.purges
-        self.append(lambda history: Entry(deleted=True) if history.purging and history.purges == purges else None)
+        self.append(lambda history: LogEntry(deleted=True) if history.purging and history.purges == purges else None)
 
     def _check_nothing_follows(self) -> None:
         """Raise StoreUnusable if an entry is missing before later ones, so that none takes its place. Checked once."""

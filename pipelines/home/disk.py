@@ -3,7 +3,7 @@
 import errno
 from collections.abc import Iterator
 
-from pipelines.home.exits import Explained
+from pipelines.home.exits import ExplainedError
 
 FULL = "there is no space left on the disk; make room, and the same command goes on where it ended"
 _NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -21,7 +21,7 @@ def is_full(error: BaseException) -> bool:
 
 def _says_so(error: BaseException) -> bool:
     """True by the error's number. Texts count only for errors without one and not our own: paths contain words."""
-    if (number := getattr(error, "errno", None)) is not None or isinstance(error, Explained):
+    if (number := getattr(error, "errno", None)) is not None or isinstance(error, ExplainedError):
         return number in _NUMBERS
     if getattr(error, "sqlite_errorname", None) == _NO_ROOM_BESIDE:
         return True

@@ -12,7 +12,7 @@ INTERNAL = 1
 INTERRUPTED = 130
 
 
-class Explained(Exception):
+class ExplainedError(Exception):
     """A request that cannot be carried out. The text is one line for a person, without a record's data. exit_code: of
     the command.
     """
@@ -20,11 +20,11 @@ class Explained(Exception):
     exit_code: ClassVar[int] = UNUSABLE
 
 
-class BadSetting(Explained):
+class BadSetting(ExplainedError):
     """A setting, or a file of settings, cannot be used. The text names it and the problem."""
 
 
-class WronglyAsked(Explained):
+class WronglyAsked(ExplainedError):
     """The request itself must be changed: another file, name or setting is needed."""
 
     exit_code = UNREADABLE

@@ -12,7 +12,7 @@ def is_of_memory(error: BaseException) -> bool:
     return type(error).__name__ in NO_MEMORY
 
 
-def told(error: BaseException) -> str:
+def fault_clause(error: BaseException) -> str:
     """Return one clause that describes an unforeseen failure."""
     if is_of_memory(error):
         return f"memory did not suffice at {_place(error)}: free some of it, or divide a large file into smaller ones"

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from pipelines.home.exits import Explained
+from pipelines.home.exits import ExplainedError
 
 OURS = {"inbox", "feeds", "batches", "published", "dagster", "reference", "ledger.db", "service.duckdb", "hash.key"}
 """Names of which any one shows that a folder is a home."""
@@ -11,7 +11,7 @@ REFERENCE_NOTE = "service.duckdb.reference.json"
 """The file that lists the reference data in the bundled store, written when a load has ended."""
 
 
-class BadHome(Explained):
+class BadHome(ExplainedError):
     """The folder cannot be a home. The text is one sentence with advice."""
 
 

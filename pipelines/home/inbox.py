@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from fhir_service.paths import is_link
-from pipelines.home.batch import Unreadable, shown
+from pipelines.home.batch import UnreadableFile, printable_name
 
 SETTING = "CHARTFERRY_INBOX_LINKS"
 BEYOND = "CHARTFERRY_INBOX"
@@ -69,7 +69,7 @@ class Inbox:
         place = Path(os.path.realpath(path, strict=True))  # a loop of links raises OSError there
         root = self._root(place)
         if root is None:
-            raise Unreadable(f"{shown(path.name)}: {LEADS_OUT}")
+            raise UnreadableFile(f"{printable_name(path.name)}: {LEADS_OUT}")
         with os.fdopen(_open_below(root, place, path.name), "rb") as file:
             yield file
 
@@ -91,7 +91,7 @@ def _open_below(root: Path, place: Path, name: str) -> int:
         return os.open(last, FILE, dir_fd=at)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise Unreadable(f"{shown(name)}: {SWAPPED}") from None
+            raise UnreadableFile(f"{printable_name(name)}: {SWAPPED}") from None
         raise
     finally:
         os.close(at)

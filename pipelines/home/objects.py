@@ -16,7 +16,7 @@ from uuid import uuid4
 from pipelines.home.batch import CONTROL, is_control
 from pipelines.home.inbox import Inbox
 from pipelines.home.quiet import is_quiet
-from pipelines.home.stores import UNREAD, Folder, Seen, SomebodyElse, Store, StoreUnusable, store_at
+from pipelines.home.stores import UNREAD, Folder, ListedObject, SomebodyElse, Store, StoreUnusable, store_at
 
 NOTES = ".inbox"
 """The folder for notes below a home's batches, if they are kept nowhere else."""
@@ -28,12 +28,12 @@ NO_STORE = "what answers there is no object store: check the address that the en
 """A web page is read as an empty listing, and seems to have every object that is asked for."""
 
 
-class Export(NamedTuple):
+class ExportObject(NamedTuple):
     """An object with its control totals, as a look saw them."""
 
     name: str
-    seen: Seen
-    control: Seen | None = None
+    seen: ListedObject
+    control: ListedObject | None = None
 
     @property
     def mark(self) -> str:
@@ -42,16 +42,16 @@ class Export(NamedTuple):
 
 
 @dataclass
-class Found:
+class ObjectFindings:
     """The findings of one look. ready: to be taken now. still: marks by name, to compare at the next look.
 
     alone: control totals without their file, and objects whose names cannot be fetched. before: the number taken
     before.
     """
 
-    ready: dict[str, Export] = field(default_factory=dict)
+    ready: dict[str, ExportObject] = field(default_factory=dict)
     still: dict[str, str] = field(default_factory=dict)
-    alone: dict[str, Seen] = field(default_factory=dict)
+    alone: dict[str, ListedObject] = field(default_factory=dict)
     before: int = 0
 
 
@@ -74,14 +74,14 @@ class ObjectInbox:
         notes = store_at(str(inbox.batches)) if is_kept else Folder(own / NOTES)
         return cls(inbox.beyond, store_at(inbox.beyond), notes, target)
 
-    def look(self, before: Mapping[str, str], now: datetime, quiet_seconds: float) -> Found:
+    def look(self, before: Mapping[str, str], now: datetime, quiet_seconds: float) -> ObjectFindings:
         """Find objects that were not taken yet. Raises StoreUnusable.
 
         An object is ready if it was written some seconds ago, or had this mark at the look before. Its control totals
         are waited for likewise. It is ready again once they change.
         """
         noted = set(self.notes.names(self._folder))  # before the listing: what is noted later does not seem gone
-        lying, found, there = lying_at(self.store), Found(), set[str]()
+        lying, found, there = lying_at(self.store), ObjectFindings(), set[str]()
         moving = {
             name: seen.mark
             for name, seen in lying.items()
@@ -98,7 +98,7 @@ class ObjectInbox:
             if seen.mark == UNREAD or is_control(name):
                 continue
             beside = f"{name}{CONTROL}"
-            export = Export(name, seen, lying.get(beside))
+            export = ExportObject(name, seen, lying.get(beside))
             there.add(note := self._note(export))
             if note in noted:
                 found.before += 1
@@ -112,11 +112,11 @@ class ObjectInbox:
         return found
 
     @staticmethod
-    def why(seen: Seen) -> str:
+    def why(seen: ListedObject) -> str:
         """Return why an object in `alone` is left."""
         return NO_NAME if seen.mark == UNREAD else ALONE
 
-    def fetch(self, export: Export, folder: Path) -> Path | None:
+    def fetch(self, export: ExportObject, folder: Path) -> Path | None:
         """Copy an object and its control totals to a folder; None if they have changed since they were seen.
 
         Raises StoreUnusable, `OSError`.
@@ -126,17 +126,17 @@ class ObjectInbox:
             return None
         if not self.store.fetch(export.name, path):
             return None
-        now = Export(
+        now = ExportObject(
             export.name, self.store.seen(export.name) or export.seen._replace(mark=""), self.store.seen(beside)
         )
         return path if now.mark == export.mark else None
 
-    def note(self, export: Export) -> None:
+    def note(self, export: ExportObject) -> None:
         """Note that an object is in its batch, and that its run has begun or was asked for. Raises StoreUnusable."""
         with suppress(SomebodyElse):  # another machine noted it
             self.notes.swap(f"{self._folder}{self._note(export)}", b"taken", None)
 
-    def _is_quiet(self, name: str, seen: Seen, now: datetime, seconds: float) -> bool:
+    def _is_quiet(self, name: str, seen: ListedObject, now: datetime, seconds: float) -> bool:
         """True if an object was written some seconds ago. In an object store it is there whole, whatever the clock."""
         if isinstance(self.store, Folder):
             return is_quiet(self.store.path / name, seen.at.timestamp(), now.timestamp(), timedelta(seconds=seconds))
@@ -148,11 +148,11 @@ class ObjectInbox:
         return f"inbox/{_hash(f'{place} {self.target}')}/"
 
     @staticmethod
-    def _note(export: Export) -> str:
+    def _note(export: ExportObject) -> str:
         return _hash(export.mark)
 
 
-def lying_at(store: Store) -> dict[str, Seen]:
+def lying_at(store: Store) -> dict[str, ListedObject]:
     """Return the objects directly below a place, without hidden ones and the nameless mark of the folder itself.
 
     Raises StoreUnusable.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.home.files import made_once
-from pipelines.home.stores import Held, SomebodyElse, Store, StoreUnusable, store_at
+from pipelines.home.stores import HeldObject, SomebodyElse, Store, StoreUnusable, store_at
 
 OWNER = "_owner.json"
 KINDS = ("files", "inbox", "journal", "log")
@@ -62,7 +62,7 @@ def _nested(store: Store) -> Iterator[str]:
             yield from (NESTED.format("below it", key) for key in owned)
 
 
-def _said(held: Held | None) -> dict[str, Any]:
+def _said(held: HeldObject | None) -> dict[str, Any]:
     try:
         said = json.loads(held.content) if held else {}
     except ValueError:

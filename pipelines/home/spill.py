@@ -24,7 +24,7 @@ REPEATING = ["lane", "patient_id", "stage"]
 """Columns with repeated values. A dictionary for every column would take a fifth of the time of writing."""
 
 
-class Writer:
+class ParquetWriter:
     """A Parquet file of one schema, written some thousand rows at a time. It gets its name when it is complete.
 
     needed: True to keep a file without rows too.

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from fhir_service.paths import is_folder
 from pipelines.home.batch import reason_of
-from pipelines.home.exits import Explained
+from pipelines.home.exits import ExplainedError
 from pipelines.home.files import locked, write_whole, written_whole
 from pipelines.home.past_names import lying_past, unread_key
 
@@ -35,7 +35,7 @@ EXPIRED = re.compile(r"<Code>(ExpiredToken|TokenRefreshRequired)</Code>")
 """Matches an answer about expired credentials, which S3 gives with status 400."""
 
 
-class StoreUnusable(Explained):
+class StoreUnusable(ExplainedError):
     """The store cannot be used. The text is one sentence with its name and the reason."""
 
 
@@ -44,7 +44,7 @@ class SomebodyElse(Exception):
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldObject:
     """An object as it was read. mark: differs after each change."""
 
     content: bytes
@@ -56,7 +56,7 @@ UNREAD = "unread"
 """The mark of an object whose name is no path."""
 
 
-class Seen(NamedTuple):
+class ListedObject(NamedTuple):
     """An object as a listing shows it. mark: differs after each change. at: when it was written."""
 
     mark: str
@@ -69,10 +69,10 @@ class Store(Protocol):
     def put(self, key: str, file: Path) -> None:
         """Copy a file to a key that nobody reads yet."""
 
-    def read(self, key: str) -> Held | None:
+    def read(self, key: str) -> HeldObject | None:
         """Return an object; None if there is none."""
 
-    def swap(self, key: str, content: bytes, before: Held | None) -> None:
+    def swap(self, key: str, content: bytes, before: HeldObject | None) -> None:
         """Replace an object in one step. Raises SomebodyElse if it is no longer as `before`."""
 
     def fetch(self, key: str, file: Path) -> bool:
@@ -84,12 +84,12 @@ class Store(Protocol):
     def names(self, below: str) -> list[str]:
         """Return the names directly below `a/b/`, sorted."""
 
-    def lying(self) -> dict[str, Seen]:
+    def lying(self) -> dict[str, ListedObject]:
         """Return by name the objects directly below the place itself; with the mark `UNREAD` those of unreadable
         names.
         """
 
-    def seen(self, key: str) -> Seen | None:
+    def seen(self, key: str) -> ListedObject | None:
         """Return an object as it is now, without its content; None if there is none."""
 
     def remove(self, keys: Collection[str]) -> None:
@@ -127,15 +127,15 @@ class Folder:
             with written_whole(final, READ_ONLY) as part:
                 shutil.copyfile(file, part)
 
-    def read(self, key: str) -> Held | None:
+    def read(self, key: str) -> HeldObject | None:
         with self._told():
             try:
                 content = (self.path / key).read_bytes()
             except FileNotFoundError:
                 return None
-        return Held(content, hashlib.sha256(content).hexdigest())
+        return HeldObject(content, hashlib.sha256(content).hexdigest())
 
-    def swap(self, key: str, content: bytes, before: Held | None) -> None:
+    def swap(self, key: str, content: bytes, before: HeldObject | None) -> None:
         with self._told():
             (self.path / key).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with locked(self.path / ".lock"):
@@ -173,12 +173,12 @@ class Folder:
         # Remains of a killed writer are no objects.
         return sorted(name for name in found if not name.startswith(".") and not name.endswith(".part"))
 
-    def lying(self) -> dict[str, Seen]:
+    def lying(self) -> dict[str, ListedObject]:
         with self._told():  # a missing folder may not be mounted
             names = [path.name for path in self.path.iterdir()]
         return {name: seen for name in names if (seen := self.seen(name))}
 
-    def seen(self, key: str) -> Seen | None:
+    def seen(self, key: str) -> ListedObject | None:
         with self._told():
             try:
                 about = (self.path / key).lstat()
@@ -187,7 +187,7 @@ class Folder:
         # A link could lead to a file that is no export.
         changed = max(about.st_mtime_ns, about.st_ctime_ns)
         at = datetime.fromtimestamp(changed / 1e9, UTC)
-        return Seen(f"{about.st_size}-{about.st_mtime_ns}-{changed}", at) if S_ISREG(about.st_mode) else None
+        return ListedObject(f"{about.st_size}-{about.st_mtime_ns}-{changed}", at) if S_ISREG(about.st_mode) else None
 
     def remove(self, keys: Collection[str]) -> None:
         with self._told():
@@ -242,7 +242,7 @@ class Bucket:
         with _not_of(file), self._told():
             self.store.put(key, file)
 
-    def read(self, key: str) -> Held | None:
+    def read(self, key: str) -> HeldObject | None:
         with self._told():
             try:
                 found = self.store.get(key)
@@ -250,9 +250,9 @@ class Bucket:
                 content = bytes(found.bytes())
             except FileNotFoundError:
                 return None
-        return Held(content, {name: meta[name] for name in ("e_tag", "version") if meta.get(name)})
+        return HeldObject(content, {name: meta[name] for name in ("e_tag", "version") if meta.get(name)})
 
-    def swap(self, key: str, content: bytes, before: Held | None) -> None:
+    def swap(self, key: str, content: bytes, before: HeldObject | None) -> None:
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         with self._told():
@@ -291,7 +291,7 @@ class Bucket:
             paths = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
         return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
 
-    def lying(self) -> dict[str, Seen]:
+    def lying(self) -> dict[str, ListedObject]:
         with self._told():
             try:
                 return {each["path"]: _seen(each) for each in self.store.list_with_delimiter()["objects"]}
@@ -299,7 +299,7 @@ class Bucket:
                 if unread_key(error) is None:
                     raise
             found, unread = lying_past(self.store, self._prefix)
-        nameless = dict.fromkeys(unread, Seen(UNREAD, datetime.fromtimestamp(0, UTC)))
+        nameless = dict.fromkeys(unread, ListedObject(UNREAD, datetime.fromtimestamp(0, UTC)))
         return {each["path"]: _seen(each) for each in found} | nameless
 
     @property
@@ -308,7 +308,7 @@ class Bucket:
         within = self.place.rstrip("/").partition("://")[2].partition("/")[2]
         return within and f"{within}/"
 
-    def seen(self, key: str) -> Seen | None:
+    def seen(self, key: str) -> ListedObject | None:
         with self._told():
             try:
                 return _seen(self.store.head(key))
@@ -340,12 +340,12 @@ class Bucket:
             raise StoreUnusable(f"{self.place}: {_why(error)}") from None
 
 
-def _seen(about: Mapping[str, Any]) -> Seen:
+def _seen(about: Mapping[str, Any]) -> ListedObject:
     """Return an object of a listing. Its mark has the time, because the etag may be a hash of the bytes, which may be
     put again. The time is in whole seconds, since some stores show more digits only in listings.
     """
     tag, at = (about["e_tag"] or "").strip('"'), about["last_modified"]
-    return Seen(f"{tag}-{about['size']}-{int(at.timestamp())}", at)
+    return ListedObject(f"{tag}-{about['size']}-{int(at.timestamp())}", at)
 
 
 def _write(file: Path, blocks: Iterator[Any], told: Callable[[], AbstractContextManager[None]]) -> None:

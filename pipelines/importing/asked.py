@@ -12,10 +12,10 @@ from pipelines.ledger.tables import NotPossible
 from pipelines.runs.summary import Summary
 from pipelines.session.confirmed import COPAYMENTS, NEW, is_confirmed, waits
 from pipelines.session.session import Session
-from pipelines.session.waiting import Waiting, received_batches
+from pipelines.session.waiting import WaitingFile, received_batches
 
 
-class Asked(NamedTuple):
+class ImportOptions(NamedTuple):
     """The options that select an import. again, copayments, new: a batch. whole: a feed.
 
     clock_is_right: True to continue the ledger's times from the clock, although the ledger has later ones.
@@ -79,7 +79,7 @@ def import_confirmed(session: Session, batch_id: str, command: str) -> Summary:
     return import_all(session, summary_of(session), [found])
 
 
-def _received(session: Session, batch_id: str) -> Waiting:
+def _received(session: Session, batch_id: str) -> WaitingFile:
     session.ledger.known_batch(session.target, batch_id)
     for found in received_batches(session, [batch_id]):
         return found

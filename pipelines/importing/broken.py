@@ -12,11 +12,11 @@ from typing import Any
 
 from sqlalchemy import case, func, select
 
-from pipelines.home.batch import shown
+from pipelines.home.batch import printable_name
 from pipelines.home.counted import counted
 from pipelines.ledger import tables as t
 from pipelines.ledger.answering import OPEN
-from pipelines.ledger.kept import Batches
+from pipelines.ledger.kept import HomeBatches
 from pipelines.ledger.lease import seen_of_late, utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import closed_of, open_by_batch
@@ -32,7 +32,7 @@ NAMED = 20
 
 
 @dataclass
-class Broken:
+class FeedProblems:
     """The problems of a feed.
 
     failed: reasons by batch. unfinished: batches without an end for an hour or longer. doubts: rows in doubt, by
@@ -75,13 +75,13 @@ def not_known(rows: int) -> str:
     return f"it is not known whether the target has {counted(rows, 'row')}"
 
 
-def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:
+def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, FeedProblems]:
     """Return the problems by feed.
 
     A failed batch counts as long as it has a record that nothing answers, see `unanswered`. A batch of which the
     target took no record counts until one of its rejects is closed, or none of them is open.
     """
-    found: dict[str, Broken] = {}
+    found: dict[str, FeedProblems] = {}
     target = loaded_last(ledger)
     if target is None:
         return found
@@ -90,14 +90,14 @@ def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:
     closed = closed_of(ledger, target)
     unknown = ("in_doubt",) if seen_of_late(ledger.read, ledger.clock(), target) else ASKED
     for row in batches:
-        batch, broken = str(row["batch_id"]), found.setdefault(str(row["feed"]), Broken())
+        batch, broken = str(row["batch_id"]), found.setdefault(str(row["feed"]), FeedProblems())
         if still_open.get((target, batch)) and batch not in closed and _is_nothing_taken(row, kept):
             broken.nothing_taken[batch] = int(row["records"])
         if doubts := _in_doubt(ledger, row, unknown):
             broken.doubts[batch] = doubts
         _note(broken, row, ledger, kept, now)
     for feed, age, number in _open_rejects(ledger, target, now):
-        found.setdefault(feed, Broken()).rejects[age] += number
+        found.setdefault(feed, FeedProblems()).rejects[age] += number
     return found
 
 
@@ -107,9 +107,9 @@ def loaded_last(ledger: Ledger) -> str | None:
     return newest
 
 
-def _note(broken: Broken, row: Mapping[str, Any], ledger: Ledger, kept: Batches, now: datetime) -> None:
+def _note(broken: FeedProblems, row: Mapping[str, Any], ledger: Ledger, kept: HomeBatches, now: datetime) -> None:
     batch_id = str(row["batch_id"])
-    broken.files[batch_id] = shown(row["file_name"] or "")
+    broken.files[batch_id] = printable_name(row["file_name"] or "")
     if is_unanswered(ledger, kept, row):
         last_run = ledger.runs(row["target"], batch_id)[-1]
         broken.failed[batch_id] = str(last_run["message"] or row["state"])
@@ -129,13 +129,13 @@ def _in_doubt(ledger: Ledger, row: Mapping[str, Any], unknown: Collection[str]) 
     return sum(number for state, (number, _) in rows.items() if state in unknown)
 
 
-def _is_nothing_taken(row: Mapping[str, Any], kept: Batches) -> bool:
+def _is_nothing_taken(row: Mapping[str, Any], kept: HomeBatches) -> bool:
     """True if all records of a file were set aside and it was not purged."""
-    nothing = row["state"] == "finished" and row["records"] and not taken(row) and not row["in_doubt"]
+    nothing = row["state"] == "finished" and row["records"] and not landed_records(row) and not row["in_doubt"]
     return bool(nothing) and kept.has_source(str(row["batch_id"]))
 
 
-def taken(counts: Mapping[str, Any]) -> int:
+def landed_records(counts: Mapping[str, Any]) -> int:
     """Return the number of records that landed at the target, or needed no change."""
     return sum(int(counts[name]) for name in LANDED)
 

@@ -5,25 +5,25 @@ from functools import partial
 from itertools import chain
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from pipelines.importing.closing import close_import
 from pipelines.rehearsing.dry_run import try_file
 from pipelines.runs.batch import import_file
-from pipelines.runs.run import Result
+from pipelines.runs.run import RunResult
 from pipelines.runs.summary import Summary
-from pipelines.session.queries import asked, note_mark
+from pipelines.session.queries import note_mark, rows_of_query
 from pipelines.session.session import Session
-from pipelines.session.waiting import Waiting
+from pipelines.session.waiting import WaitingFile
 
 
 def import_all(
     session: Session,
     summary: Summary,
-    files: Sequence[Waiting],
+    files: Sequence[WaitingFile],
     dry_run: bool = False,
     remap: bool = False,
     queries: Sequence[Feed] = (),
-    again: Sequence[Callable[[], Result]] = (),
+    again: Sequence[Callable[[], RunResult]] = (),
     whole: bool = False,
 ) -> Summary:
     """Run `again`, import files, then the rows of queries, and publish.
@@ -31,7 +31,7 @@ def import_all(
     again: a run for each batch with rejects that wait for a feed file. whole: import all rows of a query, not only
     those since the last time.
     """
-    work: Iterable[Callable[[], Result | None]] = chain(
+    work: Iterable[Callable[[], RunResult | None]] = chain(
         again,
         (partial(_import, session, waiting, dry_run, remap) for waiting in files),
         (partial(_import_query, session, feed, summary, dry_run, whole) for feed in queries),
@@ -42,14 +42,14 @@ def import_all(
     return summary
 
 
-def _import(session: Session, waiting: Waiting, dry_run: bool, remap: bool = False) -> Result:
+def _import(session: Session, waiting: WaitingFile, dry_run: bool, remap: bool = False) -> RunResult:
     return try_file(session, waiting) if dry_run else import_file(session, waiting, remap)
 
 
-def _import_query(session: Session, feed: Feed, summary: Summary, dry_run: bool, whole: bool) -> Result | None:
+def _import_query(session: Session, feed: Feed, summary: Summary, dry_run: bool, whole: bool) -> RunResult | None:
     """Import the rows that a feed's database has; return None if there is nothing new. Raises `LedgerError`."""
     try:
-        with asked(session, feed, whole) as found:
+        with rows_of_query(session, feed, whole) as found:
             if found.waiting is None:
                 summary.nothing_new.append(feed.name)
                 return None
@@ -57,5 +57,5 @@ def _import_query(session: Session, feed: Feed, summary: Summary, dry_run: bool,
             if not (dry_run or result.unusable):
                 note_mark(session, found, result.batch_id, result.state)
             return result
-    except Unreadable as error:
-        return Result.failed(feed.name, feed.name, str(error))
+    except UnreadableFile as error:
+        return RunResult.failed(feed.name, feed.name, str(error))

@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from pipelines.home.user import user_name
 from pipelines.ledger import tables as t
-from pipelines.ledger.kept import Batches
+from pipelines.ledger.kept import HomeBatches
 from pipelines.ledger.lease import Holder, Silence, holders_in, is_dead, this_machine, utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import NotPossible
@@ -31,7 +31,7 @@ def trust_clock(home: Path, environ: Mapping[str, str], why: str | None, say: Ca
             _trust(ledger, home, why, say)
             known = {row["batch_id"] for row in ledger.batches()}
         # Files at a store are dated by the ledger's clock.
-        files = [] if ledger and ledger.stored else Batches(home / "batches").without(())
+        files = [] if ledger and ledger.stored else HomeBatches(home / "batches").without(())
         try:
             begin_anew(home, files, known)
         except OSError as error:

@@ -31,7 +31,7 @@ LEAST_SPREAD = Decimal("0.05")
 
 
 @dataclass
-class Unexpected:
+class Deviations:
     """Deviations from a feed's expectations. late: a sentence. unusual: by batch, for the newest finished one."""
 
     late: str | None = None
@@ -41,10 +41,10 @@ class Unexpected:
         return [*([self.late] if self.late else []), *(f"{name}: {said}" for name, said in self.unusual.items())]
 
 
-def unexpected_now(ledger: Ledger, feeds: Sequence[Feed], now: datetime) -> dict[str, Unexpected]:
+def unexpected_now(ledger: Ledger, feeds: Sequence[Feed], now: datetime) -> dict[str, Deviations]:
     """Return the deviations by feed, for the feeds with expectations."""
     target = loaded_last(ledger)
-    found = {feed.name: Unexpected() for feed in feeds if feed.file.expect}
+    found = {feed.name: Deviations() for feed in feeds if feed.file.expect}
     for feed in feeds:
         if expect := feed.file.expect:
             batches = exports_of(ledger, target, feed.name)

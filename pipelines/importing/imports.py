@@ -8,13 +8,21 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.importing.carrying_out import import_all
 from pipelines.importing.closing import summary_of
 from pipelines.importing.objects import TakenIn, take_objects
-from pipelines.importing.retry import mended
+from pipelines.importing.retry import mended_rejects
 from pipelines.ledger.tables import NotPossible
-from pipelines.runs.run import Result
+from pipelines.runs.run import RunResult
 from pipelines.runs.summary import Summary
 from pipelines.session.queries import with_queries
 from pipelines.session.session import Session
-from pipelines.session.waiting import Left, Waiting, find_files, named_of, received_batches, unfinished, without_feed
+from pipelines.session.waiting import (
+    LeftFile,
+    WaitingFile,
+    find_files,
+    named_of,
+    received_batches,
+    unfinished,
+    without_feed,
+)
 
 
 def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False, remap: bool = False) -> Summary:
@@ -31,13 +39,13 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False,
     named = named_of(paths, left)
     files, others = find_files(named.here, session.catalog, session.ledger, session.inbox)
     summary.unmatched = [*named.missing, *others]
-    queries, again = list[Feed](), list[Callable[[], Result]]()
+    queries, again = list[Feed](), list[Callable[[], RunResult]]()
     if of_inbox:
         queries = with_queries(session)
-        again = [] if dry_run else list(mended(session))
+        again = [] if dry_run else list(mended_rejects(session))
         batches = session.home / "batches"
         no_feed = {} if dry_run else without_feed(session)
-        no_feed_left = [Left(batches / b, why) for b, why in no_feed.items()]
+        no_feed_left = [LeftFile(batches / b, why) for b, why in no_feed.items()]
         summary.unmatched = [*summary.unmatched, *beyond.left, *no_feed_left]
         going_on = {each.in_batch.batch_id for each in left}
         left += [each for each in beyond.waiting if each.in_batch.batch_id not in going_on]
@@ -71,7 +79,7 @@ def import_remapped(session: Session, paths: Sequence[Path]) -> Summary:
     return import_all(session, summary_of(session), old, remap=True)
 
 
-def _is_read_by_another(session: Session, waiting: Waiting) -> bool:
+def _is_read_by_another(session: Session, waiting: WaitingFile) -> bool:
     """True if an earlier version of its feed read records of a batch, or skipped rows of it at its last reading.
 
     A run that read no record, such as a failed one, does not count. Nor does a failed batch of which nothing was sent.

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.client.client import PAGE, FhirClient
 from pipelines.client.identifiers import VALUES_A_SEARCH, identifiers_in, search_token, search_value
-from pipelines.client.replies import Refused, resources_of
+from pipelines.client.replies import RequestRefused, resources_of
 
 Body = dict[str, Any]
 
@@ -54,7 +54,7 @@ def is_another(found: Body, body: Body) -> bool:
     return here.isdisjoint(there) and not {system for system, _ in here}.isdisjoint(system for system, _ in there)
 
 
-class There:
+class NamedAtTarget:
     """The target's resources by name. identified: types that, by its statement, can be searched by identifier."""
 
     def __init__(self, client: FhirClient, identified: Iterable[str]) -> None:
@@ -62,7 +62,7 @@ class There:
 
     def ids(self, kind: str, bodies: Iterable[Body]) -> dict[str, list[str]]:
         """Return, by condition, the ids of the target's resources with a name of these. Raises as a search does,
-        except `Refused`.
+        except `RequestRefused`.
 
         Return none of a type if the target refuses the search, or shows resources that were not asked for.
         """
@@ -89,7 +89,7 @@ class There:
                             yield from resources_of(page, kind)
             for condition in sorted(addresses):
                 yield from resources_of(self._client.get(f"/{kind}?_count={PAGE}&{condition}"), kind)
-        except Refused:
+        except RequestRefused:
             self._identified.discard(kind)
 
     def _searches(self, kind: str) -> bool:

@@ -9,10 +9,10 @@ from pipelines.home.counted import counted, word_for
 from pipelines.home.objects import ObjectInbox
 from pipelines.home.stores import StoreUnusable
 from pipelines.ledger.tables import LedgerError
-from pipelines.receiving.objects import Taken, take_in
+from pipelines.receiving.objects import TakenObjects, take_in
 from pipelines.receiving.written import QUIET
 from pipelines.session.session import Session
-from pipelines.session.waiting import Left, Waiting
+from pipelines.session.waiting import LeftFile, WaitingFile
 
 BUSY = "the file was changed a moment ago: import again when it is complete"
 
@@ -21,10 +21,10 @@ BUSY = "the file was changed a moment ago: import again when it is complete"
 class TakenIn:
     """The batches taken in for an import, and the objects left in the inbox."""
 
-    waiting: list[Waiting] = field(default_factory=list)
-    left: list[Left] = field(default_factory=list)
+    waiting: list[WaitingFile] = field(default_factory=list)
+    left: list[LeftFile] = field(default_factory=list)
     inbox: ObjectInbox | None = None
-    taken: Taken = field(default_factory=Taken)
+    taken: TakenObjects = field(default_factory=TakenObjects)
 
     def note(self, session: Session) -> None:
         """Note objects as taken whose run has begun. An object that is not noted is taken again."""
@@ -69,6 +69,6 @@ def _taken(session: Session, inbox: ObjectInbox) -> TakenIn:
         has = word_for(found.before, "has", "have")
         session.progress.say(f"{inbox.place}: {files} received before, and {has} not changed")
     taken = take_in(inbox, found, session.home, session.catalog, session.ledger)
-    waiting = [Waiting(each.batch.path_in_batch, each.feed, each.batch) for each in taken.received]
+    waiting = [WaitingFile(each.batch.path_in_batch, each.feed, each.batch) for each in taken.received]
     left = {**dict.fromkeys(found.still, BUSY), **taken.left}
-    return TakenIn(waiting, [Left(Path(name), why) for name, why in sorted(left.items())], inbox, taken)
+    return TakenIn(waiting, [LeftFile(Path(name), why) for name, why in sorted(left.items())], inbox, taken)

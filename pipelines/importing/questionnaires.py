@@ -11,7 +11,7 @@ from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.paths import exists
-from pipelines.home.batch import Unreadable, reading_file
+from pipelines.home.batch import UnreadableFile, reading_file
 from pipelines.home.folder import make_private
 from pipelines.home.scratch import throwaway_folder
 from pipelines.session.bundled import STORE, load_store
@@ -22,7 +22,7 @@ KIND = "Questionnaire"
 
 
 @dataclass
-class Checked:
+class QuestionnaireVerdict:
     """The service's verdict on questionnaires. text: all as NDJSON. warnings: about those accepted but ambiguous."""
 
     text: str
@@ -37,14 +37,16 @@ class Checked:
             yield f"the service takes {'it' if self.number == 1 else f'all {self.number:,}'}"
 
 
-def check_questionnaires(path: Path, home: Path, environ: Mapping[str, str]) -> Checked:
+def check_questionnaires(path: Path, home: Path, environ: Mapping[str, str]) -> QuestionnaireVerdict:
     """Load questionnaires into a temporary store; return what it refuses. Raises Unreadable, TargetUnusable."""
     found = _read(path)
-    checked = Checked("".join(json.dumps(each, ensure_ascii=False, default=str) + "\n" for each in found), len(found))
+    checked = QuestionnaireVerdict(
+        "".join(json.dumps(each, ensure_ascii=False, default=str) + "\n" for each in found), len(found)
+    )
     try:
         checked.text.encode()
     except UnicodeEncodeError:
-        raise Unreadable(f"{path.name}: an escape such as \\ud83d is half of a character") from None
+        raise UnreadableFile(f"{path.name}: an escape such as \\ud83d is half of a character") from None
     make_private(home)
     with throwaway_folder(home) as folder:
         (folder / "given").mkdir()
@@ -67,10 +69,10 @@ def _read(path: Path) -> list[dict[str, Any]]:
     try:
         with reading_file(path.name):
             if path.stat().st_size > MOST:
-                raise Unreadable(f"{path.name}: larger than {MOST >> 20} MB; check the questionnaires in parts")
+                raise UnreadableFile(f"{path.name}: larger than {MOST >> 20} MB; check the questionnaires in parts")
             text = path.read_text(encoding="utf-8-sig")
     except UnicodeError:
-        raise Unreadable(f"{path.name}: not a text in UTF-8") from None
+        raise UnreadableFile(f"{path.name}: not a text in UTF-8") from None
     try:
         found = parse_json(text)
     except (Malformed, ArithmeticError):
@@ -80,7 +82,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
         found = [each.get("resource") if isinstance(each, dict) else None for each in entries or []]
     every = found if isinstance(found, list) else [found]
     if not every or not all(isinstance(each, dict) and each.get("resourceType") == KIND for each in every):
-        raise Unreadable(f"{path.name}: the file must hold Questionnaires only")
+        raise UnreadableFile(f"{path.name}: the file must hold Questionnaires only")
     return every
 
 
@@ -88,4 +90,4 @@ def _line(path: Path, number: int, line: str) -> Any:
     try:
         return parse_json(line)
     except (Malformed, ArithmeticError):
-        raise Unreadable(f"{path.name}: line {number} is no JSON") from None
+        raise UnreadableFile(f"{path.name}: line {number} is no JSON") from None

@@ -23,15 +23,15 @@ import orjson
 
 from fhir_service.paths import is_folder
 from pipelines.client.client import PAGE
-from pipelines.client.pace import Attempts, Patience
-from pipelines.client.replies import Failed, NoResult, NotDone, Refused, Reply, TargetUnusable
+from pipelines.client.pace import Attempts, RetryPauses
+from pipelines.client.replies import NoResult, NotDone, Reply, RequestRefused, TargetFailed, TargetUnusable
 from pipelines.client.threads import threads
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE
 from pipelines.home.files import write_whole
-from pipelines.importing.naming import There, condition_of, id_as_name, is_another
+from pipelines.importing.naming import NamedAtTarget, condition_of, id_as_name, is_another
 from pipelines.loading.answered import TOO_LARGE
 from pipelines.session.bundled import STORE, load_reference
-from pipelines.session.connections import Connection
+from pipelines.session.connections import TargetConnection
 from pipelines.session.reading import reading
 
 Body = dict[str, Any]
@@ -57,7 +57,7 @@ HEAVY = f"the resource is too large for the target (HTTP {TOO_LARGE})"
 NEITHER = "the target accepts a {} neither under a given id nor by a conditional create"
 
 
-class Line(NamedTuple):
+class ReferenceLine(NamedTuple):
     """A resource with its file and line. body: None if the line holds no resource."""
 
     file: str
@@ -66,7 +66,7 @@ class Line(NamedTuple):
 
 
 @dataclass
-class Put:
+class PutCounts:
     """The numbers of resources by type and outcome (`created`, `there`, `refused`); other types are `left`.
 
     kept_in: the file of the refused resources.
@@ -76,7 +76,7 @@ class Put:
     refused: list[dict[str, Any]] = field(default_factory=list)
     kept_in: Path | None = None
 
-    def refuse(self, line: Line, kind: str, why: str, expression: str | None = None) -> None:
+    def refuse(self, line: ReferenceLine, kind: str, why: str, expression: str | None = None) -> None:
         self.counts[kind]["refused"] += 1
         problem = {"expression": expression, "text": why}
         name = line.body.get("id") if line.body else None
@@ -98,20 +98,20 @@ class Put:
 
 
 def put_reference(
-    connection: Connection, home: Path, paths: Sequence[Path], environ: Mapping[str, str], ids_are: str | None
-) -> Put:
+    connection: TargetConnection, home: Path, paths: Sequence[Path], environ: Mapping[str, str], ids_are: str | None
+) -> PutCounts:
     """Put the resources of NDJSON files, or of folders of them, to a target. Raises `TargetUnusable`, `OSError`.
 
     ids_are: the system under which the files' ids become identifiers, for resources without one at a target that
     assigns ids.
     """
     files = [file for path in paths for file in _files(path)]
-    put = Put()
+    put = PutCounts()
     if connection.bundled:
         for each in load_reference(home / STORE, files, home / REFUSED, "by hand", environ):
             put.counts[str(each["type"])].update({name: n for name, n in each.items() if isinstance(n, int)})
     else:
-        Putting(connection, put, ids_are).put(files)
+        ReferenceLoad(connection, put, ids_are).put(files)
         if put.refused:
             write_whole(home / REFUSED, b"".join(orjson.dumps(each) + b"\n" for each in put.refused))
     put.kept_in = home / REFUSED if put.exit_code else None
@@ -124,13 +124,13 @@ def _files(path: Path) -> list[Path]:
     return sorted(each for each in path.iterdir() if each.name.endswith(ENDINGS))
 
 
-def _lines(files: Iterable[Path]) -> Iterator[Line]:
+def _lines(files: Iterable[Path]) -> Iterator[ReferenceLine]:
     for path in files:
         try:
             with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
                 for number, text in enumerate(file, 1):
                     if text.strip():
-                        yield Line(path.name, number, _body(text))
+                        yield ReferenceLine(path.name, number, _body(text))
         except (EOFError, zlib.error):
             raise OSError(EIO, "the compressed file is cut off or damaged", str(path)) from None
 
@@ -143,7 +143,7 @@ def _body(text: bytes) -> Body | None:
     return found if isinstance(found, dict) and isinstance(found.get("resourceType"), str) else None
 
 
-class Putting:
+class ReferenceLoad:
     """One load. names: by `Type/id` in the files, the reference at the target if that differs.
 
     others: references under which the target has another resource than the files or lacks the files' resource, with
@@ -151,10 +151,10 @@ class Putting:
     error after which no more are put.
     """
 
-    def __init__(self, connection: Connection, put: Put, ids_are: str | None = None) -> None:
+    def __init__(self, connection: TargetConnection, put: PutCounts, ids_are: str | None = None) -> None:
         self._client, self._found, self._put = connection.client, connection.capabilities, put
         self._ids_are = ids_are
-        self._there = There(self._client, self._found.identified)
+        self._there = NamedAtTarget(self._client, self._found.identified)
         self._names: dict[str, str] = {}
         self._others: dict[str, str] = {}
         self._failed = 0
@@ -178,7 +178,7 @@ class Putting:
                     for line, outcome in zip(some, self._some(pool, kind, some), strict=True):
                         self._note(kind, line, outcome)
 
-    def _some(self, pool: ThreadPoolExecutor, kind: str, lines: Sequence[Line]) -> list[Outcome]:
+    def _some(self, pool: ThreadPoolExecutor, kind: str, lines: Sequence[ReferenceLine]) -> list[Outcome]:
         if kind in self._found.puts:
             ids = [str(line.body["id"]) for line in lines if line.body and "id" in line.body]
             with reading(kind):
@@ -195,8 +195,8 @@ class Putting:
     def _each(
         self,
         pool: ThreadPoolExecutor,
-        lines: Sequence[Line],
-        put: Callable[[Line], Outcome],
+        lines: Sequence[ReferenceLine],
+        put: Callable[[ReferenceLine], Outcome],
         name_of: Callable[[Body], Any],
     ) -> list[Outcome]:
         """Put lines side by side, but those of one name one after another: two at once may both find nothing there."""
@@ -207,7 +207,7 @@ class Putting:
         found = dict(chain.from_iterable(done))
         return [found[place] for place in range(len(lines))]
 
-    def _unless_misled(self, put: Callable[[Line], Outcome], line: Line) -> Outcome:
+    def _unless_misled(self, put: Callable[[ReferenceLine], Outcome], line: ReferenceLine) -> Outcome:
         """Put a resource, unless its references mean another one at the target, or the load has ended."""
         named = REFERENCE.findall(_json(line.body)) if self._others else []
         misled = next((each for each in named if each in self._others), None)
@@ -216,8 +216,8 @@ class Putting:
             self._end = outcome
         return outcome
 
-    def _note(self, kind: str, line: Line, outcome: Outcome) -> None:
-        self._failed = self._failed + 1 if isinstance(outcome, Failed) else 0
+    def _note(self, kind: str, line: ReferenceLine, outcome: Outcome) -> None:
+        self._failed = self._failed + 1 if isinstance(outcome, TargetFailed) else 0
         if isinstance(outcome, Reply):
             self._put.counts[kind]["created" if outcome.status == 201 else "there"] += 1
             name = (line.body or {}).get("id")
@@ -233,13 +233,13 @@ class Putting:
                 " resources that were loaded are not loaded twice"
             )
 
-    def _refuse(self, kind: str, line: Line, why: str, expression: str | None = None) -> None:
+    def _refuse(self, kind: str, line: ReferenceLine, why: str, expression: str | None = None) -> None:
         """Refuse a resource. If the target assigns ids, the resource with the file's id may be another one there."""
         self._put.refuse(line, kind, why, expression)
         if kind in self._found.conditional and kind not in self._found.puts:
             self._others.setdefault(f"{kind}/{(line.body or {}).get('id')}", NAMES_REFUSED)
 
-    def _under_its_id(self, kind: str, there: Mapping[str, Body], line: Line) -> Outcome:
+    def _under_its_id(self, kind: str, there: Mapping[str, Body], line: ReferenceLine) -> Outcome:
         name = (line.body or {}).get("id")
         if not isinstance(name, str):
             return "there is no id"
@@ -247,7 +247,7 @@ class Putting:
             return self._as_it_is(kind, there[name], line)
         return _tried(lambda: self._new(kind, name, line), self._client.patience)
 
-    def _new(self, kind: str, name: str, line: Line) -> str | Reply:
+    def _new(self, kind: str, name: str, line: ReferenceLine) -> str | Reply:
         """Put a resource unless a read finds it. A search by ids is not trusted, since a PUT overwrites."""
         try:
             found = self._client.read(kind, name)
@@ -258,14 +258,14 @@ class Putting:
             return self._as_it_is(kind, found, line)
         return Reply(201, self._client.update(kind, name, self._text(line.body)).location)
 
-    def _as_it_is(self, kind: str, found: Body, line: Line) -> str | Reply:
+    def _as_it_is(self, kind: str, found: Body, line: ReferenceLine) -> str | Reply:
         """Leave the target's resource; refuse the file's if it is another one."""
         if not is_another(found, line.body or {}):
             return Reply(200)
         self._others[f"{kind}/{found['id']}"] = NAMES_ANOTHER
         return ANOTHER.format(kind)
 
-    def _by_identifier(self, kind: str, known: dict[str, list[str]], line: Line) -> Outcome:
+    def _by_identifier(self, kind: str, known: dict[str, list[str]], line: ReferenceLine) -> Outcome:
         """Create a resource under the condition of its name, unless the target is known to have that name."""
         body = self._named(line.body or {})
         if (condition := condition_of(body)) is None:
@@ -305,19 +305,19 @@ def _json(body: Body | None) -> str:
 
 def _why_refused(error: Exception) -> tuple[str, str | None] | None:
     """Return why the target does not take a resource, with the expression; None if more than this one is concerned."""
-    if isinstance(error, Refused):
+    if isinstance(error, RequestRefused):
         said = error.reply.outcome or {}
         return said.get("diagnostics") or said.get("text") or str(error), said.get("expression")
     if _is_too_large(error):
         return HEAVY, None
-    return (FAILS.format(error), None) if isinstance(error, Failed) else None
+    return (FAILS.format(error), None) if isinstance(error, TargetFailed) else None
 
 
 def _is_too_large(error: Exception) -> bool:
     return isinstance(error, NotDone) and error.reply.status == TOO_LARGE
 
 
-def _tried(send: Callable[[], str | Reply], patience: Patience) -> Outcome:
+def _tried(send: Callable[[], str | Reply], patience: RetryPauses) -> Outcome:
     """Send, and repeat with pauses while the target asks for that, and a few times while its answer is unclear.
 
     A repeat makes no second resource, since it is a PUT under an id or a conditional create.
@@ -326,7 +326,7 @@ def _tried(send: Callable[[], str | Reply], patience: Patience) -> Outcome:
     while True:
         try:
             return send()
-        except Refused as error:
+        except RequestRefused as error:
             return error
         except NoResult as error:
             is_last = attempts.number >= TRIES and error.retry_after is None

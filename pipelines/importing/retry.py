@@ -9,16 +9,16 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from pipelines.corrections.exporting import Left, of_batch
+from pipelines.corrections.exporting import LeftRejects, of_batch
 from pipelines.corrections.sources import NO_ENTRY, Lines, OutOfReach, lines_by_batch, rejected_by, source_of
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home.batch import Received
+from pipelines.home.batch import ReceivedFile
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
 from pipelines.importing.closing import publish_into, summary_of
 from pipelines.ledger.answering import OPEN
 from pipelines.ledger.rejects import RejectPlace, reject_places, settle_resubmitted
 from pipelines.runs.batch import run_over
-from pipelines.runs.run import Result
+from pipelines.runs.run import RunResult
 from pipelines.runs.summary import Summary
 from pipelines.session.session import Session
 
@@ -26,11 +26,11 @@ STOPPED = "its batch was stopped, so none of its records may be sent: import the
 
 
 @dataclass
-class Retried:
+class RetryResult:
     """The result of a retry: an import's summary, and the rejects that could not be tried. asked_for: in words."""
 
     summary: Summary
-    left: list[Left]
+    left: list[LeftRejects]
     asked_for: str
 
     @property
@@ -49,12 +49,12 @@ class Retried:
         yield from (each.line("cannot be tried again") for each in self.left)
 
 
-def retry(session: Session, batch_id: str | None, taken_back: bool) -> Retried:
+def retry(session: Session, batch_id: str | None, taken_back: bool) -> RetryResult:
     """Try the open rejects of the target, or of one batch, again, and publish. Close rejects answered meanwhile.
 
     taken_back: try only rejects whose records were taken back, and load these once more.
     """
-    summary, left = summary_of(session), list[Left]()
+    summary, left = summary_of(session), list[LeftRejects]()
     settle_resubmitted(session.ledger, session.target)
     if taken_back:
         found: Iterable[RejectPlace] = rejected_by(session.ledger, session.target, "TAKEN-BACK", batch_id)
@@ -67,7 +67,7 @@ def retry(session: Session, batch_id: str | None, taken_back: bool) -> Retried:
             try:
                 received, feed = _source(session, name)
             except OutOfReach as error:
-                left.append(Left(name, len({each for ids in wanted[name].values() for each in ids}), str(error)))
+                left.append(LeftRejects(name, len({each for ids in wanted[name].values() for each in ids}), str(error)))
                 continue
             if not summary.take(partial(_retry_batch, session, received, feed, wanted[name], taken_back)):
                 break
@@ -75,22 +75,22 @@ def retry(session: Session, batch_id: str | None, taken_back: bool) -> Retried:
         if summary.results and not summary.error:
             publish_into(session, summary)
     asked_for = "open rejects of records that were taken back" if taken_back else "open rejects"
-    return Retried(summary, left, f"{asked_for}{of_batch(batch_id)}")
+    return RetryResult(summary, left, f"{asked_for}{of_batch(batch_id)}")
 
 
-def _source(session: Session, batch_id: str) -> tuple[Received, Feed]:
+def _source(session: Session, batch_id: str) -> tuple[ReceivedFile, Feed]:
     row = session.ledger.batch(session.target, batch_id)
     if row and row["state"] == "stopped":
         raise OutOfReach(STOPPED)
     return source_of(session.home, session.ledger, session.catalog, session.target, batch_id)
 
 
-def _retry_batch(session: Session, received: Received, feed: Feed, lines: Lines, taken_back: bool) -> Result:
+def _retry_batch(session: Session, received: ReceivedFile, feed: Feed, lines: Lines, taken_back: bool) -> RunResult:
     session.decide("rejects retry --taken-back" if taken_back else "rejects retry", [received.batch_id])
     return run_over(session, received, feed, lines, taken_back)
 
 
-def mended(session: Session) -> Iterator[Callable[[], Result]]:
+def mended_rejects(session: Session) -> Iterator[Callable[[], RunResult]]:
     """Yield a run for each batch with rejects that lack a crosswalk entry, unless a run has used today's feed already.
     The run is over these rejects alone.
     """

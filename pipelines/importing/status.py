@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.home.batch import shown as as_shown
+from pipelines.home.batch import printable_name as as_shown
 from pipelines.importing.parts_under_way import parts_lines, parts_under_way
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger

@@ -16,11 +16,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.clock import LedgerClock, Moments
-from pipelines.ledger.database import address_of, history_of, is_replicated, open_engine, why
-from pipelines.ledger.in_step import BesideFile, First, InDatabase, InStep, Known, last_of, nothing_first
-from pipelines.ledger.journal import Journal, Line
-from pipelines.ledger.kept import Batches
-from pipelines.ledger.lease import Clock, Held, LeaseLost, utc_text
+from pipelines.ledger.database import address_of, database_message, history_of, is_replicated, open_engine
+from pipelines.ledger.in_step import BesideFile, First, InDatabase, InStep, KnownTables, last_of, nothing_first
+from pipelines.ledger.journal import Journal, JournalLine
+from pipelines.ledger.kept import HomeBatches
+from pipelines.ledger.lease import Clock, HeldRight, LeaseLost, utc_text
 from pipelines.ledger.stored import StoredBatches
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.told import LastTold
@@ -41,7 +41,7 @@ LAST_LINE = "SELECT coalesce(max(number), 0), (SELECT min(version) FROM schema_v
 Query = Select[*tuple[Any, ...]]
 R = TypeVar("R")
 JOURNAL = "journal.ndjson"
-NOTHING_KNOWN = Known(None, "")
+NOTHING_KNOWN = KnownTables(None, "")
 VALUES_A_QUERY, KEYS_A_QUERY = 400, 1_000
 LOOK_MILLISECONDS = 2_000
 """Milliseconds that an opening process waits for a writer. After that it takes the tables as they are."""
@@ -54,7 +54,7 @@ class LedgerAccess:
     machine's clock to that clock. stored: the store of batches that are kept outside the home.
     """
 
-    stored: Batches | None = None
+    stored: HomeBatches | None = None
     of_here: Callable[[datetime], datetime] = staticmethod(lambda moment: moment)
 
     def __init__(self, engine: Engine, clock: Clock, in_step: InStep | None = None):
@@ -108,9 +108,9 @@ class LedgerAccess:
         """Keep the home's batches at a store. folder: the home's folder of batches. place: the store's address."""
         self.stored = StoredBatches(folder, place, self.identity)
 
-    def batches_in(self, home: Path) -> Batches:
+    def batches_in(self, home: Path) -> HomeBatches:
         """Return the batches of a home that uses this ledger."""
-        return self.stored or Batches(home / "batches")
+        return self.stored or HomeBatches(home / "batches")
 
     def identity(self) -> str | None:
         """Return the id that only this ledger and its copies have; None before the ledger's first fact."""
@@ -168,7 +168,7 @@ class LedgerAccess:
             within.facts.append([name, *arguments])
             return done
 
-    def replay(self, line: Line) -> None:
+    def replay(self, line: JournalLine) -> None:
         """Run the verbs of a journal line again, at the line's moment. Raises `LedgerError`."""
         within = self._within
         within.at, within.telling = line.at, True
@@ -228,7 +228,9 @@ class LedgerAccess:
                 pass
         except SQLAlchemyError as error:
             if not begun or "locked" not in str(getattr(error, "orig", "")):
-                raise LedgerError(f"the ledger cannot be brought up to its journal: {why(error)}") from None
+                raise LedgerError(
+                    f"the ledger cannot be brought up to its journal: {database_message(error)}"
+                ) from None
         finally:
             self.engine.dispose()
 
@@ -281,7 +283,7 @@ class LedgerAccess:
         with self.snapshot() as snapshot:
             return {name: snapshot.reader(name).read_all() for name in t.readable}
 
-    def confirm(self, lease: Held) -> None:
+    def confirm(self, lease: HeldRight) -> None:
         """Raise `LeaseLost` if another loader holds the target."""
         with self.engine.connect() as connection:
             self._check(connection, lease)
@@ -345,7 +347,7 @@ class LedgerAccess:
     # -- writing, inside this thread's transaction: a verb always runs in one
 
     @contextmanager
-    def writing(self, lease: Held) -> Iterator[None]:
+    def writing(self, lease: HeldRight) -> Iterator[None]:
         """A transaction under a lease. Raises `LeaseLost`."""
         with self.transaction() as connection:
             self._check(connection, lease)
@@ -372,7 +374,7 @@ class LedgerAccess:
 
     # -- within
 
-    def _check(self, connection: Connection, lease: Held | ReplayedLease) -> None:
+    def _check(self, connection: Connection, lease: HeldRight | ReplayedLease) -> None:
         if isinstance(lease, ReplayedLease):
             return
         lease.check()

@@ -27,7 +27,7 @@ record is on its way, a person discarded it.
 DISCARD, AGAIN = "rejects discard", "import --again"
 
 
-class Claim(NamedTuple):
+class AnsweringRow(NamedTuple):
     """A row that is to be sent, with its key and the rejects that it names.
 
     names: by reject, the moment up to which a person knew of the reject's record; see `heard.py`.
@@ -37,14 +37,14 @@ class Claim(NamedTuple):
     names: Mapping[str, str] = MappingProxyType({})
 
 
-class Fate(NamedTuple):
+class RejectFate(NamedTuple):
     """The fate of the reject that a row answers: `open` or one of `DONE_WITH`. is_named: the row names the reject."""
 
     state: str
     is_named: bool
 
 
-class Answer(NamedTuple):
+class AnsweringRecord(NamedTuple):
     """A record that may answer a reject, with its present state: it has the reject's key, or a file put it in for the
     reject.
 
@@ -59,8 +59,8 @@ class Answer(NamedTuple):
 
 
 def fates(
-    ledger: LedgerAccess, of: t.Of, batch_id: str, claims: Sequence[Claim], here: Collection[str] = ()
-) -> list[Fate]:
+    ledger: LedgerAccess, of: t.Of, batch_id: str, claims: Sequence[AnsweringRow], here: Collection[str] = ()
+) -> list[RejectFate]:
     """Return, for each row of a batch, the fate of the rejects that it names, else of the rejects of its key.
 
     here: the rejects that rows of this batch are to answer. A row that is tried again names its own reject, which is
@@ -68,22 +68,24 @@ def fates(
     """
     query = _rejects(of).where(t.reject.c.batch_id != batch_id)
     names = sorted({name for claim in claims for name in claim.names})
-    named = Rejects(ledger, of, ledger.read_of(query, t.reject.c.reject_id, names))
+    named = AnsweredRejects(ledger, of, ledger.read_of(query, t.reject.c.reject_id, names))
     keys = {claim.key for claim in claims if not any(name in named.by_id for name in claim.names)}
     keys |= {reject.source_key for reject in named.by_id.values()}
-    of_keys = Rejects.ended(ledger, of, batch_id, keys - {None}, here)
+    of_keys = AnsweredRejects.ended(ledger, of, batch_id, keys - {None}, here)
     return [_fate(claim, batch_id, named, of_keys, here) for claim in claims]
 
 
-def _fate(claim: Claim, batch_id: str, named: "Rejects", of_keys: "Rejects", here: Collection[str]) -> Fate:
+def _fate(
+    claim: AnsweringRow, batch_id: str, named: "AnsweredRejects", of_keys: "AnsweredRejects", here: Collection[str]
+) -> RejectFate:
     mine = [named.by_id[name] for name in claim.names if name in named.by_id]
     if not mine:
-        return Fate(_first(_of_key(each, claim, of_keys, here) for each in of_keys.of_key(claim.key)), False)
+        return RejectFate(_first(_of_key(each, claim, of_keys, here) for each in of_keys.of_key(claim.key)), False)
     states = {_first((named.state(each, claim, batch_id), *_of_others(each, claim, of_keys, here))) for each in mine}
-    return Fate("open" if "open" in states else _first(states), True)
+    return RejectFate("open" if "open" in states else _first(states), True)
 
 
-def _of_key(reject: Row[Any], claim: Claim, of_keys: "Rejects", here: Collection[str]) -> str:
+def _of_key(reject: Row[Any], claim: AnsweringRow, of_keys: "AnsweredRejects", here: Collection[str]) -> str:
     """Return the fate of a row that names no reject, from an earlier reject of its key."""
     loaded_at, state = of_keys.loaded_at.get(reject.source_key, ""), of_keys.state(reject, claim)
     if state == "discarded":
@@ -94,7 +96,9 @@ def _of_key(reject: Row[Any], claim: Claim, of_keys: "Rejects", here: Collection
     return "closed" if reject.state == "closed" and not loaded_at else state
 
 
-def _of_others(reject: Row[Any], claim: Claim, of_keys: "Rejects", here: Collection[str]) -> Iterable[str]:
+def _of_others(
+    reject: Row[Any], claim: AnsweringRow, of_keys: "AnsweredRejects", here: Collection[str]
+) -> Iterable[str]:
     """Yield fates of a row that names a reject, from other files' rejects of that record which the person did not
     know.
 
@@ -115,7 +119,7 @@ def _first(states: Iterable[str]) -> str:
     return next((state for state in DONE_WITH if state in found), "open")
 
 
-class Rejects:
+class AnsweredRejects:
     """Some rejects of a target, source and type, with their answers.
 
     told: ids of the rejects that say that their record is known. loaded_at: by key, the last load of a version that
@@ -137,7 +141,7 @@ class Rejects:
     @classmethod
     def ended(
         cls, ledger: LedgerAccess, of: t.Of, batch_id: str, keys: Collection[str | None], here: Collection[str]
-    ) -> "Rejects":
+    ) -> "AnsweredRejects":
         """Return the rejects of these keys, with the answers that count for a row of this batch.
 
         A closed or discarded reject is left out while another of its key and file is open. An open one that is not
@@ -183,7 +187,7 @@ class Rejects:
     def of_key(self, key: str | None) -> Sequence[Row[Any]]:
         return self._by_key.get(key, ()) if key is not None else ()
 
-    def state(self, reject: Row[Any], claim: Claim, batch_id: str | None = None, since: str = "") -> str:
+    def state(self, reject: Row[Any], claim: AnsweringRow, batch_id: str | None = None, since: str = "") -> str:
         """Return the fate of a reject from records under other keys than the claim's, outside `batch_id`, sent at or
         after `since`.
 
@@ -212,12 +216,14 @@ def states_of(ledger: LedgerAccess, of: t.Of, batch_id: str, ids: Collection[str
     An open reject stays open beside a record of its key that was loaded before the reject came: that is not its
     answer.
     """
-    rejects = Rejects(ledger, of, ledger.read_of(_rejects(of), t.reject.c.reject_id, sorted(ids)))
+    rejects = AnsweredRejects(ledger, of, ledger.read_of(_rejects(of), t.reject.c.reject_id, sorted(ids)))
     rejects.leave_out_others(ledger, of[0])
-    return {name: rejects.state(each, Claim(None), batch_id) for name, each in rejects.by_id.items()}
+    return {name: rejects.state(each, AnsweringRow(None), batch_id) for name, each in rejects.by_id.items()}
 
 
-def answers_to(ledger: LedgerAccess, of: t.Of, rejects: Mapping[str, Row[Any]]) -> Mapping[str, Sequence[Answer]]:
+def answers_to(
+    ledger: LedgerAccess, of: t.Of, rejects: Mapping[str, Row[Any]]
+) -> Mapping[str, Sequence[AnsweringRecord]]:
     """Return the answers to rejects, by id."""
     record, again = t.record.c, t.resubmission.c
     put_in = select(again.reject_id, again.batch_id, again.line).where(again.target == of[0])
@@ -227,14 +233,16 @@ def answers_to(ledger: LedgerAccess, of: t.Of, rejects: Mapping[str, Row[Any]]) 
     wanted = {each.source_key for each in rejects.values() if each.source_key} | {k for ks in keys.values() for k in ks}
     query = select(record.key, record.batch_id, record.state, record.first_attempt_at).where(t.of_stream(record, of))
     known = {each.key: each for each in ledger.read_of(query, record.key, sorted(wanted))}
-    found = defaultdict[str, list[Answer]](list)
+    found = defaultdict[str, list[AnsweringRecord]](list)
     for name, reject in rejects.items():
         if own := known.get(reject.source_key):
-            found[name].append(Answer(own.key, own.batch_id, own.state, own.first_attempt_at or "", False))
+            found[name].append(AnsweringRecord(own.key, own.batch_id, own.state, own.first_attempt_at or "", False))
     for place in places:
         for key in keys.get((place.batch_id, place.line), set()) & known.keys():
             each = known[key]
-            found[place.reject_id].append(Answer(key, place.batch_id, each.state, each.first_attempt_at or "", True))
+            found[place.reject_id].append(
+                AnsweringRecord(key, place.batch_id, each.state, each.first_attempt_at or "", True)
+            )
     return found
 
 

@@ -121,14 +121,14 @@ def open_engine(url: str | Path, clock: LedgerClock | None = None) -> Engine:
         _create(engine)
     except SQLAlchemyError as error:
         engine.dispose()
-        raise LedgerError(f"the ledger {shown(address)} cannot be opened: {why(error)}") from None
+        raise LedgerError(f"the ledger {shown_address(address)} cannot be opened: {database_message(error)}") from None
     except LedgerError:
         engine.dispose()
         raise
     return engine
 
 
-def shown(address: URL) -> str:
+def shown_address(address: URL) -> str:
     """Return the name of a database for messages: a file's path, or a URL without its passwords."""
     if address.get_backend_name() == "sqlite":
         return str(address.database)
@@ -157,7 +157,7 @@ def address_of(named: str | Path) -> URL:
         raise LedgerError(NO_URL) from None
 
 
-def why(error: SQLAlchemyError) -> str:
+def database_message(error: SQLAlchemyError) -> str:
     """Return a message for a database error. SQLite's own text is included, since it has no values of rows; of a
     server's error only the class or code is used.
     """

@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, delete, select
 from pipelines.ledger import states
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.lease import Held
+from pipelines.ledger.lease import HeldRight
 from pipelines.ledger.rows import KnownRecord, Sighting
 from pipelines.ledger.verbs import verb
 
@@ -23,7 +23,7 @@ WITNESSES = 2
 """The number of records, of the batch and of any batch, that test if a search finds what is at the target."""
 
 
-class Doubtful(NamedTuple):
+class DoubtfulRecord(NamedTuple):
     """A record in doubt. Times are UTC text.
 
     resource_id: the task that was to be changed; for other types, the resource that the row may have made.
@@ -60,10 +60,10 @@ class Doubtful(NamedTuple):
         return datetime.fromisoformat(max(self.first_attempt_at or "", self.finished_at or "") or "1970-01-01T00:00Z")
 
 
-def doubtful(ledger: LedgerAccess, target: str, batch_id: str | None = None) -> list[Doubtful]:
+def doubtful(ledger: LedgerAccess, target: str, batch_id: str | None = None) -> list[DoubtfulRecord]:
     """Return the records in doubt of a target, or of one of its batches, in file order."""
     record = t.record.c
-    query = select(*(record[name] for name in Doubtful._fields)).where(
+    query = select(*(record[name] for name in DoubtfulRecord._fields)).where(
         record.target == target, record.state == "in_doubt"
     )
     if batch_id is not None:
@@ -71,12 +71,12 @@ def doubtful(ledger: LedgerAccess, target: str, batch_id: str | None = None) -> 
         if ledger.value(select(t.records.c.line).where(*here).limit(1)) is None:
             return []
         query = query.where(record.batch_id == batch_id)
-    return list(map(Doubtful._make, ledger.read(query.order_by(record.batch_id, record.line))))
+    return list(map(DoubtfulRecord._make, ledger.read(query.order_by(record.batch_id, record.line))))
 
 
 @verb
 def doubt_sent(
-    ledger: LedgerAccess, lease: Held, source: str, resource_type: str, rows: Collection[tuple[str, int]]
+    ledger: LedgerAccess, lease: HeldRight, source: str, resource_type: str, rows: Collection[tuple[str, int]]
 ) -> None:
     """Put in doubt the given records, by key and generation, that are still `sending`. Raises `LeaseLost`."""
     now, stream = ledger.now(), ledger.stream(lease.target, source, resource_type)
@@ -85,7 +85,7 @@ def doubt_sent(
 
 
 def known_resources(
-    ledger: LedgerAccess, target: str, resource_type: str, doubts: Collection[Doubtful]
+    ledger: LedgerAccess, target: str, resource_type: str, doubts: Collection[DoubtfulRecord]
 ) -> dict[str | None, set[str]]:
     """Return the resources that the ledger knows, also those taken back, by each patient of these doubts.
 
@@ -109,7 +109,7 @@ def known_resources(
 
 
 def sightings(
-    ledger: LedgerAccess, target: str, resource_type: str, doubts: Iterable[Doubtful]
+    ledger: LedgerAccess, target: str, resource_type: str, doubts: Iterable[DoubtfulRecord]
 ) -> dict[str, tuple[datetime | None, frozenset[str] | None] | None]:
     """Return by key the earliest time, by the target's clock, of a resource made for the doubt, and the ids there
     before.

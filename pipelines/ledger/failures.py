@@ -5,23 +5,23 @@ import os
 from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.home import disk
-from pipelines.home.batch import reason_of, shown
-from pipelines.home.exits import INTERNAL, UNUSABLE, Explained
-from pipelines.home.faults import is_of_memory, told
-from pipelines.ledger.database import why
+from pipelines.home.batch import printable_name, reason_of
+from pipelines.home.exits import INTERNAL, UNUSABLE, ExplainedError
+from pipelines.home.faults import fault_clause, is_of_memory
+from pipelines.ledger.database import database_message
 
-UNREAD = (Explained, SQLAlchemyError, OSError)
+UNREAD = (ExplainedError, SQLAlchemyError, OSError)
 """Failures of reading that leave it unknown what is broken. Any other failure is a fault of this program."""
 
 
-def unread(error: Explained | SQLAlchemyError | OSError) -> str:
+def unread(error: ExplainedError | SQLAlchemyError | OSError) -> str:
     """Return the message for a failure to read what is broken."""
     return f"What is broken could not be read: {said_of(error)}."
 
 
 def exit_and_message(error: BaseException) -> tuple[int, str]:
     """Return the exit code and the one-line message of a command that failed."""
-    if isinstance(error, Explained) and not disk.is_full(error):
+    if isinstance(error, ExplainedError) and not disk.is_full(error):
         return error.exit_code, str(error)
     is_of_machine = disk.is_full(error) or isinstance(error, UNREAD) or is_of_memory(error)
     return UNUSABLE if is_of_machine else INTERNAL, said_of(error)
@@ -32,8 +32,8 @@ def said_of(error: BaseException) -> str:
     if disk.is_full(error):
         return disk.FULL
     if isinstance(error, SQLAlchemyError):
-        return f"the ledger could not be read or written: {why(error)}"
+        return f"the ledger could not be read or written: {database_message(error)}"
     if isinstance(error, OSError):
-        named = f"{shown(os.fsdecode(error.filename))}: " if isinstance(error.filename, str | bytes) else ""
+        named = f"{printable_name(os.fsdecode(error.filename))}: " if isinstance(error.filename, str | bytes) else ""
         return named + reason_of(error)
-    return str(error) if isinstance(error, Explained) else told(error)
+    return str(error) if isinstance(error, ExplainedError) else fault_clause(error)

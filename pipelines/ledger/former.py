@@ -11,7 +11,7 @@ from sqlalchemy import delete, select, update
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.answered import open_unanswered
-from pipelines.ledger.lease import Held
+from pipelines.ledger.lease import HeldRight
 from pipelines.ledger.rows import Intent
 from pipelines.ledger.states import UNDECIDED, in_sql
 from pipelines.ledger.tables import LedgerError
@@ -56,7 +56,7 @@ FATE = f"UPDATE version SET fate = ? WHERE {OF_KEY} AND version = ?"
 UNDO = f"UPDATE record SET state = 'undone', finished_at = ? WHERE {OF_KEY} AND generation = ?"
 
 
-class Former(NamedTuple):
+class FormerVersion(NamedTuple):
     """An earlier version of a record, and the fate of its resource."""
 
     source: str
@@ -78,7 +78,7 @@ class Former(NamedTuple):
 @verb
 def intend_change(
     ledger: LedgerAccess,
-    lease: Held,
+    lease: HeldRight,
     source: str,
     resource_type: str,
     changes: Sequence[tuple[int, Intent]],
@@ -102,7 +102,9 @@ def intend_change(
 
 
 @verb
-def plan_anew(ledger: LedgerAccess, lease: Held, rows: Collection[tuple[str, str, str, int]], fate: str | None) -> int:
+def plan_anew(
+    ledger: LedgerAccess, lease: HeldRight, rows: Collection[tuple[str, str, str, int]], fate: str | None
+) -> int:
     """Plan records `(source, resource type, key, generation)` anew; return their number.
 
     They get the next generation, so that a target does not mistake them for the resources under their keys. A record
@@ -139,7 +141,7 @@ def restore(ledger: LedgerAccess, target: str, source: str, resource_type: str, 
 
 
 @verb
-def intend_withdrawal(ledger: LedgerAccess, lease: Held, rows: Collection[tuple[str, str, str, int]]) -> None:
+def intend_withdrawal(ledger: LedgerAccess, lease: HeldRight, rows: Collection[tuple[str, str, str, int]]) -> None:
     """Record the intent to take back the resources of these records."""
     now = ledger.now()
     with ledger.writing(lease):
@@ -155,24 +157,24 @@ def earlier_versions(
     resource_type: str,
     keys: Iterable[str] | None = None,
     fate: str = "standing",
-) -> list[Former]:
+) -> list[FormerVersion]:
     """Return earlier versions whose resource has a fate, by default those to be taken back; of these keys or of all."""
     former = t.former.c
     of = t.of_stream(former, (target, source, resource_type))
-    query = select(*(former[name] for name in Former._fields)).where(of, former.fate == fate)
+    query = select(*(former[name] for name in FormerVersion._fields)).where(of, former.fate == fate)
     if keys is None:
-        return list(map(Former._make, ledger.read(query.order_by(former.key, former.version))))
-    return list(map(Former._make, ledger.read_of(query, former.key, sorted(keys))))
+        return list(map(FormerVersion._make, ledger.read(query.order_by(former.key, former.version))))
+    return list(map(FormerVersion._make, ledger.read_of(query, former.key, sorted(keys))))
 
 
 @verb
-def withdrawn(ledger: LedgerAccess, target: str, versions: Collection[Former], fate: str = "withdrawn") -> None:
+def withdrawn(ledger: LedgerAccess, target: str, versions: Collection[FormerVersion], fate: str = "withdrawn") -> None:
     """Note that the resources of these versions were taken back, or have another fate."""
     ledger.write(FATE, [(fate, ledger.stream(target, v.source, v.resource_type), v.key, v.version) for v in versions])
 
 
 @verb
-def undone(ledger: LedgerAccess, target: str, versions: Collection[Former]) -> None:
+def undone(ledger: LedgerAccess, target: str, versions: Collection[FormerVersion]) -> None:
     """Note that the resources of these versions were taken back, and set their records to `undone`. Open the rejects
     that these records had answered.
     """
@@ -187,12 +189,12 @@ def undone(ledger: LedgerAccess, target: str, versions: Collection[Former]) -> N
         open_unanswered(ledger, (target, source, resource_type), of_stream)
 
 
-def standing_again(ledger: LedgerAccess, target: str, versions: Collection[Former]) -> None:
+def standing_again(ledger: LedgerAccess, target: str, versions: Collection[FormerVersion]) -> None:
     """Note that the resources of these versions, taken back before, are to be taken back once more."""
     withdrawn(ledger, target, versions, "standing")
 
 
 @verb
-def withdrawal_given_up(ledger: LedgerAccess, target: str, versions: Collection[Former]) -> None:
+def withdrawal_given_up(ledger: LedgerAccess, target: str, versions: Collection[FormerVersion]) -> None:
     """Note that the resources of these versions remain the records' own, and are not to be taken back."""
     withdrawn(ledger, target, versions, "kept")

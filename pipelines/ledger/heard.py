@@ -21,14 +21,14 @@ NEVER = "0000-00-00T00:00:00.000000Z"
 """The moment in the id of a reject that says only that its key is known."""
 
 
-def marked(reject_id: str, rules: Collection[str], at: str) -> str:
+def marked_id(reject_id: str, rules: Collection[str], at: str) -> str:
     """Return the id of a reject for its export. at: the moment (UTC text) when the reject got its reasons."""
     if told := [at if rule == OF_OTHERS else NEVER for rule in rules if rule in TOLD]:
         return f"{reject_id}-{''.join(filter(str.isdigit, max(told)))}"
     return reject_id
 
 
-def parted(name: str) -> tuple[str, str]:
+def parted_id(name: str) -> tuple[str, str]:
     """Return the id of a reject, and the moment (UTC text, or empty) up to which its record was known to a person.
 
     A moment more than `MOST_BEHIND` in the future is ignored, since nobody can know it. A smaller lead is kept: a

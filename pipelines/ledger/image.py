@@ -10,14 +10,14 @@ from sqlalchemy import Connection, Executable, Table, select
 from pipelines.ledger import tables as t
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.tables import LedgerError
-from pipelines.ledger.verbs import Told, verb
+from pipelines.ledger.verbs import FactRecorder, verb
 
 ROWS_A_FACT = 1_000
 NO_FACTS = (t.schema_version, t.lease, t.part, t.position, t.journal)
 """Tables about the database itself, and about the processes that use it now."""
 
 
-class Written(Told, Protocol):
+class RowInserter(FactRecorder, Protocol):
     """A ledger that can insert rows."""
 
     def execute(self, statement: Executable, rows: Sequence[Mapping[str, Any]]) -> Any: ...
@@ -38,7 +38,7 @@ def is_empty(connection: Connection) -> bool:
 
 
 @verb
-def take_in(ledger: Written, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def take_in(ledger: RowInserter, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Insert rows as they are. A column that the table did not have then stays empty.
 
     Raises `LedgerError` for a table of an earlier version: its tables can be brought to today's form, its facts

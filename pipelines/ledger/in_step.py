@@ -20,9 +20,9 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.clock import Moments
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.image import clear, image_of, is_empty
-from pipelines.ledger.journal import Facts, Journal, Line, Position, SegmentMissing, lines_of_copy, write_copy
+from pipelines.ledger.journal import Facts, Journal, JournalLine, Position, SegmentMissing, lines_of_copy, write_copy
 from pipelines.ledger.tables import LedgerError
-from pipelines.ledger.told import LastTold, Told
+from pipelines.ledger.told import LastTold, ToldLine
 
 LINES_A_QUERY = 500
 TWO_HISTORIES = (
@@ -68,10 +68,10 @@ def nothing_first(_: Connection) -> None:
     """Do nothing, so that a journal begins with the tables as they are."""
 
 
-class Replayed(Protocol):
+class VerbReplayer(Protocol):
     """A ledger that can run verbs of the journal again."""
 
-    def replay(self, line: Line) -> None:
+    def replay(self, line: JournalLine) -> None:
         """Run the verbs of a line at its moment."""
 
     def now(self) -> str:
@@ -86,7 +86,7 @@ class Replayed(Protocol):
         """The last journal line that this process wrote."""
 
 
-class Known(NamedTuple):
+class KnownTables(NamedTuple):
     """The state of tables that have all lines of a journal.
 
     position: in a journal file. at: the moment of the last line as UTC text; empty if there is none.
@@ -124,17 +124,17 @@ class BesideFile:
         position = _position(connection)
         return position.journal if position else None
 
-    def catch_up(self, connection: Connection, ledger: Replayed) -> Known:
+    def catch_up(self, connection: Connection, ledger: VerbReplayer) -> KnownTables:
         """Apply the lines that the tables lack; return the position after them. Raises `LedgerError`."""
         before = _position(connection)
         if before and self.journal.is_at(before):
-            return Known(before, self._at(connection, before))
+            return KnownTables(before, self._at(connection, before))
         if self.journal.head() is None:
             position = self._begin(connection, ledger, before)
         else:
             position = self._replay_or_begin(connection, ledger, before)
         _put_position(connection, position)
-        return Known(position, self._at(connection, position))
+        return KnownTables(position, self._at(connection, position))
 
     def _at(self, connection: Connection, position: Position) -> str:
         return self.journal.last_at(position) or _last_in(connection)
@@ -148,7 +148,7 @@ class BesideFile:
             position = self.journal.next_segment(position, at, rows)
         _put_position(connection, position)
 
-    def _begin(self, connection: Connection, ledger: Replayed, known: Position | None) -> Position:
+    def _begin(self, connection: Connection, ledger: VerbReplayer, known: Position | None) -> Position:
         """Make the journal. It begins with a snapshot of the tables, unless they are empty."""
         if not self._anew and (known is not None or self.journal.is_lost()):
             beside = "its ledger" if known else "its closed segments"
@@ -161,7 +161,7 @@ class BesideFile:
         _mend(ledger)
         return self.journal.begin(known, ledger.now(), list(image_of(connection)))
 
-    def _replay_or_begin(self, connection: Connection, ledger: Replayed, known: Position | None) -> Position:
+    def _replay_or_begin(self, connection: Connection, ledger: VerbReplayer, known: Position | None) -> Position:
         """Apply missing lines. If segments are lost and a person allows it, begin a journal from the tables instead."""
         try:
             return self._replay(connection, ledger, known)
@@ -170,7 +170,7 @@ class BesideFile:
                 raise
             return self._begin(connection, ledger, self.journal.put_aside())
 
-    def _replay(self, connection: Connection, ledger: Replayed, known: Position | None) -> Position:
+    def _replay(self, connection: Connection, ledger: VerbReplayer, known: Position | None) -> Position:
         """Apply the journal's lines that the tables lack; return the position after them."""
         journal = self.journal
         position = journal.start()
@@ -206,11 +206,11 @@ class BesideFile:
         return "its closed segments" if self.journal.is_lost() else None
 
 
-def _mend(ledger: Replayed) -> str:
+def _mend(ledger: VerbReplayer) -> str:
     """Mend what earlier versions left wrong in the tables; return the moment. In a file, the next segment begins with
     the mended rows.
     """
-    ledger.replay(Line(at := ledger.now(), MENDS))
+    ledger.replay(JournalLine(at := ledger.now(), MENDS))
     return at
 
 
@@ -237,7 +237,7 @@ class InDatabase:
         first = connection.execute(query).one_or_none()
         return hashlib.sha256(f"{first.at} {first.facts}".encode()).hexdigest()[:32] if first else None
 
-    def catch_up(self, connection: Connection, ledger: Replayed) -> Known:
+    def catch_up(self, connection: Connection, ledger: VerbReplayer) -> KnownTables:
         """Make tables without a journal again from the copies; without copies, begin a journal with the tables."""
         last = _last_line(connection)
         ledger.told.check(connection, last)
@@ -246,9 +246,9 @@ class InDatabase:
             if self.last_at(connection) is None:
                 self._make(connection, ledger)
             last = _last_line(connection)
-        return Known(None, last.at if last else "")
+        return KnownTables(None, last.at if last else "")
 
-    def _make(self, connection: Connection, ledger: Replayed) -> None:
+    def _make(self, connection: Connection, ledger: VerbReplayer) -> None:
         if is_empty(connection) and self._files():
             _apply(connection, ledger, _lines_of(self._files(), beyond=0))
             _go_on(connection, NUMBERED)
@@ -258,7 +258,7 @@ class InDatabase:
             for facts in list(image_of(connection)):
                 self.keep(connection, None, ledger.now(), facts)
 
-    def take_up(self, connection: Connection, ledger: Replayed, copies: Sequence[Path]) -> int:
+    def take_up(self, connection: Connection, ledger: VerbReplayer, copies: Sequence[Path]) -> int:
         """Apply lines of the copies beyond the tables, which were restored from a backup; return the number of lines.
 
         Raises `LedgerError` if the copies do not have the journal's last line.
@@ -268,25 +268,25 @@ class InDatabase:
         if last is None or last.number >= last_of(path.name for path in copies):
             return 0
         found = _lines_of(copies, beyond=last.number - 1)
-        if next(found, None) != (last.number, Line(last.at, msgspec.json.decode(last.facts))):
+        if next(found, None) != (last.number, JournalLine(last.at, msgspec.json.decode(last.facts))):
             raise LedgerError(TWO_HISTORIES)
         applied = _apply(connection, ledger, found)
         _go_on(connection, [JOURNAL])  # no row of another table was inserted by its number
         return applied
 
-    def mend(self, connection: Connection, ledger: Replayed) -> None:
+    def mend(self, connection: Connection, ledger: VerbReplayer) -> None:
         """Mend once what an earlier version left wrong in the tables. The mend is the line after the copies' lines."""
         _lock(connection, "EXCLUSIVE")
         if connection.execute(select(t.schema_version).where(t.IS_EARLIER)).first():
             self.keep(connection, None, _mend(ledger), MENDS)
 
-    def keep(self, connection: Connection, _known: Position | None, at: str, facts: Facts) -> Told:
+    def keep(self, connection: Connection, _known: Position | None, at: str, facts: Facts) -> ToldLine:
         """Append the facts; return their line. From here to the commit only one transaction runs, so whoever sees a
         line, or has it in a backup, has all lines before it.
         """
         _lock(connection, "SHARE ROW EXCLUSIVE")
         told = {"at": at, "facts": msgspec.json.encode(facts).decode()}
-        return Told(*connection.execute(t.journal.insert().values(told).returning(*LINE)).one())
+        return ToldLine(*connection.execute(t.journal.insert().values(told).returning(*LINE)).one())
 
     def copy(self, connection: Connection) -> None:
         """Write the lines that the copies lack to a new file. Raises `OSError`."""
@@ -306,7 +306,7 @@ class InDatabase:
         return sorted(matching(self.copies, "*.ndjson.gz")) if self.copies else []
 
 
-def _lines_of(copies: Iterable[Path], beyond: int) -> Iterator[tuple[int, Line]]:
+def _lines_of(copies: Iterable[Path], beyond: int) -> Iterator[tuple[int, JournalLine]]:
     """Yield the lines of copies beyond a number, each once, although copies made at once by two machines share
     lines.
     """
@@ -318,7 +318,7 @@ def _lines_of(copies: Iterable[Path], beyond: int) -> Iterator[tuple[int, Line]]
                 last = number
 
 
-def _apply(connection: Connection, ledger: Replayed, lines: Iterable[tuple[int, Line]]) -> int:
+def _apply(connection: Connection, ledger: VerbReplayer, lines: Iterable[tuple[int, JournalLine]]) -> int:
     """Replay lines, and keep them under the numbers that the copies have; return how many there were."""
     applied = 0
     for number, line in lines:
@@ -346,9 +346,9 @@ def last_of(names: Iterable[str]) -> int:
     return max((int(name.partition(".")[0].partition("-")[2]) for name in names), default=0)
 
 
-def _last_line(connection: Connection) -> Told | None:
+def _last_line(connection: Connection) -> ToldLine | None:
     found = connection.execute(LAST).one_or_none()
-    return Told(*found) if found else None
+    return ToldLine(*found) if found else None
 
 
 def _lock(connection: Connection, mode: str) -> None:

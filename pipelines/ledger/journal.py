@@ -41,14 +41,14 @@ class SegmentMissing(LedgerError):
     """A closed segment of a journal is missing."""
 
 
-class Line(NamedTuple):
+class JournalLine(NamedTuple):
     """The facts of one transaction, and its moment as UTC text."""
 
     at: str
     facts: Facts
 
 
-class Head(msgspec.Struct):
+class SegmentHead(msgspec.Struct):
     """The first line of a segment. after: the number of the last line before it. schema: the version of its tables.
     at: when the segment was begun; empty in segments of versions that did not note it.
     """
@@ -110,7 +110,7 @@ class Journal:
         newest = self.head()
         return (newest.segment if newest else 0) < max(self._closed_segments(), default=0)
 
-    def head(self) -> Head | None:
+    def head(self) -> SegmentHead | None:
         """Return the head of the newest segment; None if there is no journal."""
         if not self._size():
             return None
@@ -151,7 +151,7 @@ class Journal:
             self._last = position, at
         return at
 
-    def lines(self, after: Position) -> Iterator[tuple[Line, Position]]:
+    def lines(self, after: Position) -> Iterator[tuple[JournalLine, Position]]:
         """Yield the whole lines after a position, each with the position after it.
 
         Raises:
@@ -166,7 +166,7 @@ class Journal:
                 if segment > after.segment:
                     _head(file, path)
                     position = position._replace(segment=segment, end=file.tell())
-                    yield Line("", []), position
+                    yield JournalLine("", []), position
                 else:
                     file.seek(after.end)
                 for line, after_it in _lines(file, path, position, last=segment == newest.segment):
@@ -191,7 +191,7 @@ class Journal:
         start = known or Position(uuid.uuid4().hex, 0, 0, 0)
         segment = max([start.segment, *self._closed_segments()]) + 1
         has_all = bool(snapshot) or segment > 1
-        head = Head(start.journal, VERSION, SCHEMA_VERSION, segment, start.number, has_all, at)
+        head = SegmentHead(start.journal, VERSION, SCHEMA_VERSION, segment, start.number, has_all, at)
         return self._begin(head, at, snapshot)
 
     def put_aside(self) -> Position:
@@ -225,7 +225,7 @@ class Journal:
         segment = max([position.segment, *self._closed_segments()]) + 1
         follows = segment == position.segment + 1
         has_all = bool(snapshot) or not follows
-        head = Head(position.journal, VERSION, SCHEMA_VERSION, segment, position.number, has_all, at)
+        head = SegmentHead(position.journal, VERSION, SCHEMA_VERSION, segment, position.number, has_all, at)
         if follows:
             self._close_segment(position.segment)
         return self._begin(head, at, snapshot)
@@ -262,10 +262,10 @@ class Journal:
     def _closed_segments(self) -> list[int]:
         return [int(path.name.partition(".")[0]) for path in matching(self._closed, "[0-9]*.ndjson.gz")]
 
-    def _begin(self, head: Head, at: str, snapshot: Sequence[Facts]) -> Position:
+    def _begin(self, head: SegmentHead, at: str, snapshot: Sequence[Facts]) -> Position:
         return self._replace(head, (_encoded(n, at, facts) for n, facts in enumerate(snapshot, head.after + 1)))
 
-    def _replace(self, head: Head, lines: Iterable[bytes]) -> Position:
+    def _replace(self, head: SegmentHead, lines: Iterable[bytes]) -> Position:
         """Put a new segment in place in one step."""
         part, number = self.path.with_suffix(".part"), head.after
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -304,12 +304,12 @@ def write_copy(folder: Path, lines: Iterable[tuple[int, str, Facts]]) -> None:
         part.unlink()
 
 
-def lines_of_copy(path: Path) -> Iterator[tuple[int, Line]]:
+def lines_of_copy(path: Path) -> Iterator[tuple[int, JournalLine]]:
     """Yield the lines of a copy with their numbers. Raises `LedgerError` if the copy is damaged."""
     try:
         with gzip.open(path, "rb") as file:
             for said in (msgspec.json.decode(text, type=_Body) for text in file):
-                yield said.n, Line(said.at, said.facts)
+                yield said.n, JournalLine(said.at, said.facts)
     except (msgspec.MsgspecError, OSError, EOFError):
         raise LedgerError(f"{path} is damaged: restore it from a backup. Nothing was sent") from None
 
@@ -349,9 +349,9 @@ def _encoded(number: int, at: str, facts: Facts) -> bytes:
     return msgspec.json.encode(_Body(number, at, facts)) + b"\n"
 
 
-def _head(file: BinaryIO, path: Path) -> Head:
+def _head(file: BinaryIO, path: Path) -> SegmentHead:
     try:
-        head = msgspec.json.decode(file.readline(), type=Head)
+        head = msgspec.json.decode(file.readline(), type=SegmentHead)
     except (msgspec.MsgspecError, OSError, EOFError):
         raise LedgerError(f"{path}: its first line is damaged: restore it from a backup. Nothing was sent") from None
     if (head.version, head.schema) > (VERSION, SCHEMA_VERSION):
@@ -360,7 +360,7 @@ def _head(file: BinaryIO, path: Path) -> Head:
     return head
 
 
-def _lines(file: BinaryIO, path: Path, position: Position, last: bool) -> Iterator[tuple[Line, Position]]:
+def _lines(file: BinaryIO, path: Path, position: Position, last: bool) -> Iterator[tuple[JournalLine, Position]]:
     """Yield the lines of one segment, each with the position after it.
 
     last: True for the newest segment. Its last line may be torn: without its end, or with parts that never came to the
@@ -380,4 +380,4 @@ def _lines(file: BinaryIO, path: Path, position: Position, last: bool) -> Iterat
                 "Nothing was sent"
             )
         position = position._replace(number=said.n, end=position.end + len(text))
-        yield Line(said.at, said.facts), position
+        yield JournalLine(said.at, said.facts), position

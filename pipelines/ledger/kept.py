@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fhir_service.paths import exists, is_folder, matching
-from pipelines.home.batch import Received, received_before, source_in
+from pipelines.home.batch import ReceivedFile, received_before, source_in
 from pipelines.home.batch_files import holds_rows
 from pipelines.ledger.lease import Clock
 
@@ -26,7 +26,7 @@ def copies_beyond(names: Iterable[str], number: int) -> list[str]:
     return [name for name, at in last.items() if at >= number] if max(last.values(), default=0) > number else []
 
 
-class Batches:
+class HomeBatches:
     """The batches of a home that are kept only in its own folder. path: that folder.
 
     Files of a batch are named by patterns of their paths in its folder, such as `run-1/*`.
@@ -56,7 +56,7 @@ class Batches:
     def bring(self, batch_ids: Collection[str], *files: str) -> None:
         """Bring all files of these batches, or those that match, into the batches' folders."""
 
-    def received(self, batch_id: str) -> Received | None:
+    def received(self, batch_id: str) -> ReceivedFile | None:
         """Return the received file of a batch, which may not be in the folder yet; None if it was purged."""
         return received_before(self.path / batch_id)
 
@@ -69,7 +69,7 @@ class Batches:
         except (OSError, StopIteration):
             return None
 
-    def without(self, known: Collection[str]) -> list[Received]:
+    def without(self, known: Collection[str]) -> list[ReceivedFile]:
         """Return the received files of all other batches, oldest first. known: the batches that a ledger has."""
         found = (self.received(name) for name in self.names() if name not in known)
         return sorted(filter(None, found), key=lambda each: each.received_at)

@@ -128,7 +128,7 @@ class Silence:
         return {each for each, seconds in self._silent.items() if seconds > SILENCE_SECONDS}
 
 
-class Leased(Protocol):
+class LeasedLedger(Protocol):
     """The parts of a ledger that a lease needs."""
 
     engine: Engine
@@ -140,7 +140,7 @@ class Leased(Protocol):
         """Put every row in doubt that is `sending`."""
 
 
-class Held:
+class HeldRight:
     """A right to a target or to a part, held by a row of a table and a heartbeat.
 
     table: the table of that row. owner: the random id by which this process recognizes its row.
@@ -148,7 +148,7 @@ class Held:
 
     table: Table
 
-    def __init__(self, ledger: "Leased", target: str, clock: Clock, owner: str, beat_seconds: float) -> None:
+    def __init__(self, ledger: "LeasedLedger", target: str, clock: Clock, owner: str, beat_seconds: float) -> None:
         self.target, self.owner = target, owner
         self._ledger, self._clock, self._beat_seconds = ledger, clock, beat_seconds
         self._engine = ledger.engine.execution_options(writes=True)
@@ -186,7 +186,7 @@ class Held:
                 continue
 
 
-class Lease(Held):
+class Lease(HeldRight):
     """The right to write to a target, held within `with`.
 
     It is granted if the target is free, if this process has seen its holder silent for 60 s (`Silence`), or if the
@@ -199,7 +199,7 @@ class Lease(Held):
 
     def __init__(
         self,
-        ledger: "Leased",
+        ledger: "LeasedLedger",
         target: str,
         clock: Clock,
         waiting: Callable[[Holder], None] | None = None,

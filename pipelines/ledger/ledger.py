@@ -12,7 +12,7 @@ from pipelines.ledger.answered import restate
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.former import KEEP_OUTCOME
 from pipelines.ledger.inserting import keep_others_out
-from pipelines.ledger.lease import Held, Holder, Lease
+from pipelines.ledger.lease import HeldRight, Holder, Lease
 from pipelines.ledger.rejects import named_rejects
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reject, Repeat, Sighting, SoFar
 from pipelines.ledger.states import UNDECIDED
@@ -94,7 +94,7 @@ class Ledger(BatchLedger):
     @verb
     def intend(
         self,
-        lease: Held,
+        lease: HeldRight,
         source: str,
         resource_type: str,
         intents: Collection[Intent],
@@ -121,7 +121,7 @@ class Ledger(BatchLedger):
             self.write(NOTE_SIGHTING, [(lease.target, resource_type, *sighting) for sighting in sightings])
 
     @verb
-    def intend_again(self, lease: Held, source: str, resource_type: str, intents: Collection[Intent]) -> None:
+    def intend_again(self, lease: HeldRight, source: str, resource_type: str, intents: Collection[Intent]) -> None:
         """Record the intent to send known records again in the same generation: another attempt, or a PUT.
 
         A record in doubt stays with its batch and line, and so does a planned one whose content is unchanged. Any

@@ -9,7 +9,7 @@ from fhir_service.paths import matching
 from pipelines.home.batch_files import MANIFESTS
 from pipelines.home.files import write_whole
 from pipelines.ledger.addresses import spelled_alike
-from pipelines.ledger.kept import Batches
+from pipelines.ledger.kept import HomeBatches
 from pipelines.ledger.lease import is_moment
 
 MANIFEST = "manifest.json"
@@ -32,7 +32,7 @@ def manifest_in(folder: Path) -> dict[str, Any] | None:
     return whole
 
 
-def newest_manifest(batches: Batches, batch_id: str) -> dict[str, Any] | None:
+def newest_manifest(batches: HomeBatches, batch_id: str) -> dict[str, Any] | None:
     """Return the manifest of a batch's newest run, of those that are not damaged."""
     found = filter(None, map(manifest_in, matching(batches.renew(batch_id, MANIFESTS), "run-*")))
     return max(found, key=lambda manifest: str(manifest["started_at"]), default=None)

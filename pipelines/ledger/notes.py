@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.lease import Held
+from pipelines.ledger.lease import HeldRight
 from pipelines.ledger.verbs import verb
 
 RESPONSE = "QuestionnaireResponse"
@@ -47,7 +47,9 @@ class Member(NamedTuple):
 
 
 @verb
-def keep_members(ledger: LedgerAccess, lease: Held, source: str, members: Sequence[tuple[str, int, Group]]) -> None:
+def keep_members(
+    ledger: LedgerAccess, lease: HeldRight, source: str, members: Sequence[tuple[str, int, Group]]
+) -> None:
     """Note that these records, as `(key, generation, group)`, share the note of their group. Raises `LeaseLost`."""
     rows: list[tuple[Any, ...]] = [
         (lease.target, source, key, generation, *group) for key, generation, group in members

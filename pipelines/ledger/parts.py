@@ -15,9 +15,9 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import (
     Clock,
-    Held,
+    HeldRight,
     Holder,
-    Leased,
+    LeasedLedger,
     LeaseLost,
     Silence,
     holders_in,
@@ -51,12 +51,12 @@ class PartState(NamedTuple):
         return self.outcome is None and not self.held and self.attempts < BEGINNINGS
 
 
-class PartLease(Held):
+class PartLease(HeldRight):
     """The right to load one part, held within `with`. attempts: 1 for the first worker that begins it."""
 
     table = t.part
 
-    def __init__(self, ledger: Leased, target: str, number: int, attempts: int, owner: str, clock: Clock) -> None:
+    def __init__(self, ledger: LeasedLedger, target: str, number: int, attempts: int, owner: str, clock: Clock) -> None:
         super().__init__(ledger, target, clock, owner, BEAT_SECONDS)
         self.number, self.attempts = number, attempts
         self.counting: Callable[[], str] | None = None
@@ -85,7 +85,7 @@ class PartLease(Held):
         return told
 
 
-def lay_out(ledger: LedgerAccess, lease: Held, number: int) -> None:
+def lay_out(ledger: LedgerAccess, lease: HeldRight, number: int) -> None:
     """Make `number` free parts of the batch that is loaded under the target's lease. Raises `LeaseLost`."""
     free = {"attempts": 0, "owner": "", "host": "", "machine": "", "pid": 0, "taken_at": "", "heartbeat_at": ""}
     with _begin(ledger) as connection:
@@ -94,7 +94,7 @@ def lay_out(ledger: LedgerAccess, lease: Held, number: int) -> None:
         connection.execute(t.part.insert(), [{"target": lease.target, "part": each, **free} for each in range(number)])
 
 
-def remove_parts(ledger: LedgerAccess, lease: Held) -> None:
+def remove_parts(ledger: LedgerAccess, lease: HeldRight) -> None:
     """Remove the parts of a load that has ended. Raises `LeaseLost`."""
     with _begin(ledger) as connection:
         _check(connection, lease.target, lease.owner)

@@ -13,7 +13,7 @@ from pipelines.ledger.access import VALUES_A_QUERY, LedgerAccess
 from pipelines.ledger.answered import restate
 from pipelines.ledger.answering import DISCARD, OPEN, states_of
 from pipelines.ledger.batches import BatchLedger
-from pipelines.ledger.heard import marked
+from pipelines.ledger.heard import marked_id
 from pipelines.ledger.inserting import insert_new, keep_others_out
 from pipelines.ledger.put_in import PUT_IN, put_in
 from pipelines.ledger.rows import Reason, Reject, reject_id
@@ -234,7 +234,7 @@ def exported_ids(ledger: LedgerAccess, target: str, reasons: Mapping[str, Sequen
     """Return the ids of rejects for export, by id. They contain the moment up to which a reader knows the record."""
     query = select(_reject.reject_id, _reject.last_seen_at).where(_reject.target == target)
     seen = ledger.read_of(query, _reject.reject_id, sorted(reasons))
-    return {name: marked(name, [reason.rule_id for reason in reasons[name]], at) for name, at in seen}
+    return {name: marked_id(name, [reason.rule_id for reason in reasons[name]], at) for name, at in seen}
 
 
 def feeds_answered(ledger: LedgerAccess, ids: Iterable[str]) -> set[tuple[str, str, str]]:

@@ -58,7 +58,7 @@ def standing_of(record: KnownRecord | None) -> Standing:
     return Standing.ABSENT if record is None else OF_STATE.get(record.state, Standing.THERE)
 
 
-class Content(NamedTuple):
+class RecordContent(NamedTuple):
     """A record's content. content_hash: None unless it is `THERE`. line: None if the record is from another batch."""
 
     key: str
@@ -72,7 +72,7 @@ class Content(NamedTuple):
 def contents_of(
     ledger: LedgerAccess, of: tuple[str, str, str], batch_id: str, keys: Sequence[str], before: str
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the `Content` of each record of these keys as a plain tuple. of: target, source and type.
+    """Yield the `RecordContent` of each record of these keys as a plain tuple. of: target, source and type.
 
     A record is `THERE` by the same table as in `standing_of`. before: a record with its outcome at this moment or
     later counts as absent.

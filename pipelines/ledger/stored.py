@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fhir_service.paths import exists, is_folder, matching
-from pipelines.home.batch import CONTROL, SOURCE, Received, is_control, shown
+from pipelines.home.batch import CONTROL, SOURCE, ReceivedFile, is_control, printable_name
 from pipelines.home.batch_files import (
     REPLACED,
     WITHOUT_ROWS,
@@ -22,12 +22,12 @@ from pipelines.home.batch_files import (
     is_what_came,
     mark_of,
 )
-from pipelines.home.batch_log import BatchLog, Entry, History, Version, number_of
+from pipelines.home.batch_log import BatchHistory, BatchLog, FileVersion, LogEntry, number_of
 from pipelines.home.files import sha256_of
 from pipelines.home.owning import OWNER, is_owned, own
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Folder, Store, StoreUnusable, store_at
-from pipelines.ledger.kept import COPY, JOURNAL, Batches, copies_beyond
+from pipelines.ledger.kept import COPY, JOURNAL, HomeBatches, copies_beyond
 from pipelines.ledger.tables import LedgerError
 
 LOGS = ".logs"
@@ -51,7 +51,7 @@ class BatchesUnusable(LedgerError):
     """The store of batches cannot be used. The text is one sentence."""
 
 
-class StoredBatches(Batches):
+class StoredBatches(HomeBatches):
     """Batches kept at a store. Every method raises BatchesUnusable.
 
     place: the store's address. deployment: returns the id of the deployment that owns the store; None before it has
@@ -61,7 +61,7 @@ class StoredBatches(Batches):
     def __init__(self, path: Path, place: str, deployment: Callable[[], str | None]) -> None:
         super().__init__(path)
         self._place, self._deployment = place, deployment
-        self._logs: Logs | None = None
+        self._logs: BatchLogs | None = None
         self._brought: set[str] = set()
 
     def names(self) -> list[str]:
@@ -78,7 +78,7 @@ class StoredBatches(Batches):
                 if not files:
                     self._brought.add(batch_id)
 
-    def received(self, batch_id: str) -> Received | None:
+    def received(self, batch_id: str) -> ReceivedFile | None:
         with self._open() as logs:
             history = self._known(logs, batch_id)
             if history is None:
@@ -87,7 +87,7 @@ class StoredBatches(Batches):
             if came is None or not files:
                 return None
             file, path = history.now[files[0]], self.path / batch_id / files[0]
-            return Received(batch_id, file.sha256, path, shown(path.name), file.size, _made_at(came))
+            return ReceivedFile(batch_id, file.sha256, path, printable_name(path.name), file.size, _made_at(came))
 
     def copied_at(self, batch_id: str) -> datetime | None:
         with self._open() as logs:
@@ -106,7 +106,7 @@ class StoredBatches(Batches):
     def claim(self, batch_id: str, run: str, /) -> bool:
         with self._open() as logs:
             return logs is None or logs.of(batch_id).append(
-                lambda history: None if run in history.runs else Entry(begins=(run,))
+                lambda history: None if run in history.runs else LogEntry(begins=(run,))
             )
 
     def keep(self, batch_id: str, *files: str) -> None:
@@ -145,14 +145,14 @@ class StoredBatches(Batches):
                 return
             log = logs.of(batch_id)
 
-            def without(history: History) -> Entry | None:
+            def without(history: BatchHistory) -> LogEntry | None:
                 gone = tuple(filter(_has_rows, history.now))
-                return Entry(gone=gone, purges=True) if gone else None
+                return LogEntry(gone=gone, purges=True) if gone else None
 
             log.append(without)
             log.delete_old()
 
-    def _known(self, logs: "Logs | None", batch_id: str) -> History | None:
+    def _known(self, logs: "BatchLogs | None", batch_id: str) -> BatchHistory | None:
         """Return the history of a batch as first read; None if the store does not have the batch."""
         if logs is None or not (history := logs.of(batch_id).known()).entries:
             return None
@@ -160,11 +160,11 @@ class StoredBatches(Batches):
         return history
 
     @contextmanager
-    def _open(self) -> Iterator["Logs | None"]:
+    def _open(self) -> Iterator["BatchLogs | None"]:
         """Yield the logs of the store, which belongs to this deployment; None if neither has anything yet."""
         try:
             if self._logs is None and (deployment := self._owner(store := store_at(self._place))):
-                self._logs = Logs(store, self._copies_of(store, deployment))
+                self._logs = BatchLogs(store, self._copies_of(store, deployment))
             yield self._logs
         except StoreUnusable as error:
             raise BatchesUnusable(f"the batches are out of reach: {error}") from None
@@ -194,7 +194,7 @@ class StoredBatches(Batches):
         return deployment
 
 
-class Logs:
+class BatchLogs:
     """The logs of all batches at a store. copies: the folder for copies of their entries."""
 
     def __init__(self, store: Store, copies: Path) -> None:
@@ -274,9 +274,9 @@ class _Folder:
                 for path, version in lacking.items():
                     self._fetch(path, version, scratch / version.sha256)
 
-    def news(self, history: History, files: Collection[str]) -> Entry | None:
+    def news(self, history: BatchHistory, files: Collection[str]) -> LogEntry | None:
         """Put new files that match these patterns to the store; return the log entry for them."""
-        new = dict[str, Version]()
+        new = dict[str, FileVersion]()
         for path in files_of(self._path):
             mark = mark_of(self._path / path)
             if not is_of(path, files) or mark is None or history.has_seen(path, mark):
@@ -289,9 +289,9 @@ class _Folder:
                 continue
             if is_source(path):
                 self._mend(history, path, sha256)
-            new[path] = Version(self._log.put(history, sha256, self._path / path), sha256, *mark)
+            new[path] = FileVersion(self._log.put(history, sha256, self._path / path), sha256, *mark)
         if not any(path.startswith("source/") for path in new):
-            return Entry(new) if new else None
+            return LogEntry(new) if new else None
         # Equal bytes under another name replaced the earlier file. Its control totals stay.
         gone = {path for path in history.now if path.startswith("source/") and not exists(self._path / path)}
         for path in list(filter(is_source, new)):
@@ -299,9 +299,9 @@ class _Folder:
             gone -= {control}
             if control not in new and (of_gone := sorted(filter(is_control, gone))):
                 new[control] = history.now[of_gone[0]]
-        return Entry(new, tuple(sorted(gone)))
+        return LogEntry(new, tuple(sorted(gone)))
 
-    def _mend(self, history: History, path: str, sha256: str) -> None:
+    def _mend(self, history: BatchHistory, path: str, sha256: str) -> None:
         """Put the batch's file to the store once more if its object there is damaged or gone."""
         there = {version.key: version for version in history.now.values() if version.sha256 == sha256}
         for version in there.values():
@@ -310,7 +310,7 @@ class _Folder:
                 if not self._log.fetch(version, part) or sha256_of(part) != sha256:
                     self._log.put_again(version, self._path / path)
 
-    def _lacks(self, path: str, version: Version) -> bool:
+    def _lacks(self, path: str, version: FileVersion) -> bool:
         """True if a file is not the version that the batch has."""
         file = self._path / path
         mark = mark_of(file)
@@ -323,7 +323,7 @@ class _Folder:
             return False
         return True
 
-    def _fetch(self, path: str, version: Version, part: Path) -> None:
+    def _fetch(self, path: str, version: FileVersion, part: Path) -> None:
         if not self._log.fetch(version, part):
             if self._log.read().now.get(path) != version:  # purged just now
                 return
@@ -340,9 +340,9 @@ def _has_rows(path: str) -> bool:
     return not is_of(path, WITHOUT_ROWS)
 
 
-def _made_at(version: Version) -> datetime:
+def _made_at(version: FileVersion) -> datetime:
     return datetime.fromtimestamp(version.micros / 1e6, UTC)
 
 
-def _set_time(file: Path, version: Version) -> None:
+def _set_time(file: Path, version: FileVersion) -> None:
     os.utime(file, ns=(version.micros * 1000, version.micros * 1000))

@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-from pipelines.home.exits import Explained, WronglyAsked
+from pipelines.home.exits import ExplainedError, WronglyAsked
 from pipelines.ledger.columns import (
     cents_column,
     count_columns,
@@ -352,7 +352,7 @@ query_hash: of the query that was asked. batch_id: the batch of the rows that it
 """
 
 
-class LedgerError(Explained):
+class LedgerError(ExplainedError):
     """The ledger cannot be used as asked. The text is one sentence, without data of a record."""
 
 

@@ -18,7 +18,7 @@ from pipelines.ledger.tables import LedgerError
 NOTE = ".told"
 
 
-class Told(NamedTuple):
+class ToldLine(NamedTuple):
     """A line of a server's journal: its number, and its moment as UTC text."""
 
     number: int
@@ -29,14 +29,14 @@ class LastTold:
     """The last line that a process has committed, and the run's folder with a note of it. Safe in several threads."""
 
     def __init__(self) -> None:
-        self._line: Told | None = None
+        self._line: ToldLine | None = None
         self._note: Path | None = None
 
     def note_in(self, run: Path) -> None:
         """Note further lines in the folder of a run."""
         self._note = run / NOTE
 
-    def follow(self, line: Told | None) -> None:
+    def follow(self, line: ToldLine | None) -> None:
         """Take a committed line. None: the ledger is a file, whose journal lies beside it."""
         if line is None:
             return
@@ -45,7 +45,7 @@ class LastTold:
             with suppress(OSError):  # the next line is noted
                 _write_over(self._note, f"{line.number:019} {line.at}\n".encode())
 
-    def check(self, connection: Connection, last: Told | None) -> None:
+    def check(self, connection: Connection, last: ToldLine | None) -> None:
         """Raise `LedgerError` if a server lacks the line. last: the last line that the server has."""
         line = self._line
         if line and line != last and not _is_there(connection, line):
@@ -56,11 +56,11 @@ def is_lacking(connection: Connection, run: Path) -> bool:
     """True if a server lacks the line that is noted in the folder of a run."""
     with suppress(OSError, ValueError):
         number, at = (run / NOTE).read_text(encoding="ascii").split()
-        return not _is_there(connection, Told(int(number), at))
+        return not _is_there(connection, ToldLine(int(number), at))
     return False
 
 
-def _is_there(connection: Connection, line: Told) -> bool:
+def _is_there(connection: Connection, line: ToldLine) -> bool:
     found = connection.execute(select(t.journal.c.at).where(t.journal.c.number == line.number)).scalar()
     return bool(found == line.at)
 

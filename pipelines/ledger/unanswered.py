@@ -22,7 +22,7 @@ from pipelines.home.spill import batches, is_whole
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import KEYS_A_QUERY, LedgerAccess
 from pipelines.ledger.answering import OPEN
-from pipelines.ledger.kept import Batches
+from pipelines.ledger.kept import HomeBatches
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.manifests import is_of_another, number_of
 from pipelines.ledger.states import NOT_LOADED, in_sql
@@ -51,7 +51,7 @@ WHERE target = ? AND batch_id = ? AND reject_id > ? ORDER BY reject_id LIMIT ?""
 """Ordered by the index of rejects, since there is none by batch."""
 
 
-def unanswered(ledger: LedgerAccess, kept: Batches, batch: Mapping[str, Any]) -> Iterator[int | None]:
+def unanswered(ledger: LedgerAccess, kept: HomeBatches, batch: Mapping[str, Any]) -> Iterator[int | None]:
     """Yield the first line of each record of a file that was not loaded and that nothing answers.
 
     Yield None once if the file's records are not known. Yield nothing for a file that was loaded, is under way, or was
@@ -81,7 +81,7 @@ def unanswered(ledger: LedgerAccess, kept: Batches, batch: Mapping[str, Any]) ->
         yield None
 
 
-def is_unanswered(ledger: LedgerAccess, kept: Batches, batch: Mapping[str, Any]) -> bool:
+def is_unanswered(ledger: LedgerAccess, kept: HomeBatches, batch: Mapping[str, Any]) -> bool:
     """True if a file was not loaded and has a record that nothing answers."""
     return any(True for _ in unanswered(ledger, kept, batch))
 
@@ -146,7 +146,7 @@ def _of(batch: Mapping[str, Any]) -> tuple[str, str, str]:
     return str(batch["target"]), str(batch["source"]), str(batch["resource_type"])
 
 
-def _came_last(ledger: LedgerAccess, kept: Batches, batch: Mapping[str, Any]) -> str:
+def _came_last(ledger: LedgerAccess, kept: HomeBatches, batch: Mapping[str, Any]) -> str:
     """Return when a file last came. It came again if its copy is newer than the end of a run that did not load it."""
     received, run = str(batch["received_at"]), t.run.c
     here = (run.target == batch["target"], run.batch_id == batch["batch_id"])

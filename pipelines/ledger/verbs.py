@@ -18,7 +18,7 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Told(Protocol):
+class FactRecorder(Protocol):
     """A ledger that keeps calls of verbs as facts."""
 
     def tell(self, name: str, arguments: list[Any], act: Callable[[], R]) -> R:
@@ -52,7 +52,7 @@ def verb(function: F) -> F:
     VERBS[name] = function
 
     @wraps(function)
-    def tell(ledger: Told, *arguments: Any, **named: Any) -> Any:
+    def tell(ledger: FactRecorder, *arguments: Any, **named: Any) -> Any:
         bound = signature.bind(ledger, *arguments, **named)
         bound.apply_defaults()
         for each, value in bound.arguments.items():

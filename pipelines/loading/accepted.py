@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from fhir_service.paths import matching
 from pipelines.home import arrow
 from pipelines.home.spill import batches, is_whole
-from pipelines.loading.row import Row
+from pipelines.loading.row import AcceptedRow
 
 ROWS_A_LOOK = 4_000
 OF_ROW = "line lines key lane content_hash patient_id source_at amount_cents body".split()
@@ -21,7 +21,7 @@ ACCEPTED = [*OF_ROW, TEXT]
 """Columns of `accepted.parquet`. Files of older versions have no hash of texts."""
 
 
-class Part(NamedTuple):
+class LoadPart(NamedTuple):
     """One of `of` parts. since: when the load began (UTC text), if another worker has begun the part before.
 
     A record with this row's line and an outcome at `since` or later got that outcome in this load.
@@ -42,22 +42,22 @@ class Part(NamedTuple):
         return rows.filter(arrow.column(here, pa.bool_()).take(lanes.indices))
 
 
-def accepted_rows(path: Path, now: str) -> Iterator[list[Row]]:
+def accepted_rows(path: Path, now: str) -> Iterator[list[AcceptedRow]]:
     """Yield the rows of `accepted.parquet` in the validate stage's order, some at a time. now: UTC text."""
     for page in accepted_pages(path):
         yield as_rows(page, now)
 
 
-def accepted_pages(path: Path, part: Part | None = None) -> Iterator[pa.RecordBatch]:
+def accepted_pages(path: Path, part: LoadPart | None = None) -> Iterator[pa.RecordBatch]:
     """Yield accepted records as pages of columns, for `as_rows`. part: yield only the records of that part."""
     for some in batches(path, ROWS_A_LOOK, ACCEPTED):
         yield part.only(some) if part else some
 
 
-def as_rows(part: pa.RecordBatch, now: str) -> list[Row]:
+def as_rows(part: pa.RecordBatch, now: str) -> list[AcceptedRow]:
     texts = part.column(TEXT).to_pylist() if TEXT in part.schema.names else part.num_rows * [None]
     new = map(repeat, (now, 1, False, False, False, ""))
-    return [*map(Row._make, zip(*plain_columns(part, OF_ROW), *new, texts, repeat(None)))]
+    return [*map(AcceptedRow._make, zip(*plain_columns(part, OF_ROW), *new, texts, repeat(None)))]
 
 
 def plain_columns(part: pa.RecordBatch, names: Sequence[str]) -> list[list[Any]]:
@@ -82,9 +82,9 @@ def accepted_files(batch: Path) -> list[Path]:
     return sorted(files, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
-def rows_in(paths: Iterable[Path], wanted: Mapping[str, str]) -> dict[str, Row]:
+def rows_in(paths: Iterable[Path], wanted: Mapping[str, str]) -> dict[str, AcceptedRow]:
     """Return rows by key, each from the first file with that key and a content hash that begins with the wanted one."""
-    found: dict[str, Row] = {}
+    found: dict[str, AcceptedRow] = {}
     for path in paths:
         left = {key: content for key, content in wanted.items() if content and key not in found}
         keys = arrow.column([*left], pa.string())

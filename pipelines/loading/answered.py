@@ -29,7 +29,7 @@ LIKE_ITS_OWN = outcome_of(
 SEVERAL_THERE = outcome_of("KEY-TAKEN", "the target has several resources under this key")
 
 
-class Result(NamedTuple):
+class RowResult(NamedTuple):
     """The result of a row: its state and, for a refusal, the first issue (`outcome`) and the other issues.
 
     is_other: True for a task that was there and differs from the row in elements that users of the chart may change.
@@ -43,14 +43,14 @@ class Result(NamedTuple):
     is_other: bool = False
 
 
-class Posted(NamedTuple):
+class PostResult(NamedTuple):
     """The result of one row. unusable: the reason why nothing more can be sent; None if more can be sent."""
 
-    result: Result
+    result: RowResult
     unusable: str | None = None
 
 
-def existing(kind: str, sent: str, reply: Reply, bodies: Bodies, unsure: bool) -> Result | None:
+def existing(kind: str, sent: str, reply: Reply, bodies: Bodies, unsure: bool) -> RowResult | None:
     """Return the result of a create that found a resource; None if the resource could not be read, or is not readable
     yet.
 
@@ -58,15 +58,17 @@ def existing(kind: str, sent: str, reply: Reply, bodies: Bodies, unsure: bool) -
     """
     resource_id = reply.resource_id or ""
     body = bodies.get(resource_id)
-    return None if body is None else compared(kind, sent, body, resource_id, reply.status, unsure)
+    return None if body is None else compared_result(kind, sent, body, resource_id, reply.status, unsure)
 
 
-def read_existing(client: FhirClient, kind: str, sent: str, reply: Reply, unsure: bool) -> Result | None:
+def read_existing(client: FhirClient, kind: str, sent: str, reply: Reply, unsure: bool) -> RowResult | None:
     """Return the result of one create that found a resource, which is read back; see `existing`."""
     return existing(kind, sent, reply, read_back(client, kind, [reply.resource_id or ""]), unsure)
 
 
-def compared(kind: str, sent: str, body: dict[str, Any], resource_id: str, status: int | None, unsure: bool) -> Result:
+def compared_result(
+    kind: str, sent: str, body: dict[str, Any], resource_id: str, status: int | None, unsure: bool
+) -> RowResult:
     """Return the result of a row whose identifier a resource has, or should have by the target's answer.
 
     Equal content without the identifier is not enough: it may be another payment of the same amount. unsure: True if
@@ -74,14 +76,14 @@ def compared(kind: str, sent: str, body: dict[str, Any], resource_id: str, statu
     """
     ours = json.loads(sent)
     if not has_names_of(ours, body):
-        return Result("refused", None, status, LIKE_ITS_OWN if is_named_alike(ours, body) else NOT_ITS_OWN)
+        return RowResult("refused", None, status, LIKE_ITS_OWN if is_named_alike(ours, body) else NOT_ITS_OWN)
     if not same_content(kind, ours, body):
-        return Result("refused", None, status, KEY_TAKEN)
+        return RowResult("refused", None, status, KEY_TAKEN)
     if unsure:
-        return Result("created", resource_id, status)
+        return RowResult("created", resource_id, status)
     if taken_back(kind, ours, body):
-        return Result("undone", resource_id, status)
-    return Result("adopted", resource_id, status, is_other=kind == "Task" and not says(body, ours))
+        return RowResult("undone", resource_id, status)
+    return RowResult("adopted", resource_id, status, is_other=kind == "Task" and not says(body, ours))
 
 
 def of_its_row(outcome: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:
@@ -115,18 +117,18 @@ def _read_some(client: FhirClient, kind: str, ids: Sequence[str]) -> Bodies:
     return found
 
 
-def made(reply: Reply) -> Result:
+def created_result(reply: Reply) -> RowResult:
     """Return the result of a row whose resource was created."""
-    return Result("created", reply.resource_id, reply.status)
+    return RowResult("created", reply.resource_id, reply.status)
 
 
-def refused(reply: Reply) -> Result:
+def refused_result(reply: Reply) -> RowResult:
     """Return the result of a refused row."""
-    return Result("refused", None, reply.status, reply.outcome)
+    return RowResult("refused", None, reply.status, reply.outcome)
 
 
-def settled(reply: Reply) -> Result | None:
+def settled_result(reply: Reply) -> RowResult | None:
     """Return the result of a reply that settles a row; None if the reply does not settle it."""
     if reply.kind == "created":
-        return made(reply)
-    return refused(reply) if reply.kind == "refused" or reply.status == TOO_LARGE else None
+        return created_result(reply)
+    return refused_result(reply) if reply.kind == "refused" or reply.status == TOO_LARGE else None

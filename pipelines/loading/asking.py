@@ -10,9 +10,9 @@ from itertools import islice
 from threading import Lock
 
 from pipelines.client.identifiers import VALUES_A_SEARCH, identifier_value
-from pipelines.client.replies import NoResult, Refused
+from pipelines.client.replies import NoResult, RequestRefused
 from pipelines.ledger.doubts import made_before
-from pipelines.loading.answered import Posted, Result
+from pipelines.loading.answered import PostResult, RowResult
 from pipelines.loading.load import Load
 from pipelines.loading.lookup import (
     ABSENT,
@@ -23,14 +23,14 @@ from pipelines.loading.lookup import (
     by_identifier,
     not_asked,
 )
-from pipelines.loading.row import Identity, Row
-from pipelines.loading.sending import Send, Sent, of_finding
+from pipelines.loading.row import AcceptedRow, Identity
+from pipelines.loading.sending import Send, SentResults, of_finding
 
 SEARCHES_AHEAD = 4
 """Searches ahead of the rows given out: enough that no row waits for one. More would let answers grow old."""
 UNFOUND = "{}: rows that another home has sent are sent once more"
 
-Ask = Callable[[Sequence[Row]], list[Row]]
+Ask = Callable[[Sequence[AcceptedRow]], list[AcceptedRow]]
 """Ask for a few rows; return them with what was found of each."""
 
 
@@ -50,7 +50,7 @@ class Asker:
         self._searches: bool | None = None
         self._said: set[str | None] = set()
 
-    def ask(self, rows: Sequence[Row]) -> list[Row]:
+    def ask(self, rows: Sequence[AcceptedRow]) -> list[AcceptedRow]:
         """Return the rows. A row that is not to be sent has its outcome in `found`."""
         try:
             if not self._is_asked():
@@ -69,7 +69,7 @@ class Asker:
             if self._searches is None:
                 try:
                     self._searches = self._load.client.finds_nobody(self._load.resource)
-                except Refused:
+                except RequestRefused:
                     self._searches = False
             is_asked = self._searches
         if not is_asked:
@@ -85,39 +85,39 @@ class Asker:
             self._load.progress.say(UNFOUND.format(why))
 
 
-def _outcome(identity: Identity, row: Row, finding: Finding) -> Posted | None:
+def _outcome(identity: Identity, row: AcceptedRow, finding: Finding) -> PostResult | None:
     """Return the outcome of a row from its finding; None if the row is to be sent.
 
     Absence that cannot be proven does not keep a row back: if no record is known to be there, no look-up could prove
     more.
     """
     if result := of_finding(identity, row, finding):
-        return Posted(result)
+        return PostResult(result)
     if finding.state == ABSENT or finding in (NOT_TOLD, NOT_PROVEN, NOT_SEARCHED):
         return None
-    return Posted(Result(row.left), f"the target could not be used: {finding.why}")
+    return PostResult(RowResult(row.left), f"the target could not be used: {finding.why}")
 
 
-class Piece:
+class AskedRows:
     """Rows that are asked for together. is_asked: True once the answer is there."""
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[AcceptedRow]) -> None:
         self.rows, self.is_asked = rows, False
 
-    def take(self, rows: list[Row]) -> None:
+    def take(self, rows: list[AcceptedRow]) -> None:
         """Take the rows with the finding of each."""
         self.rows, self.is_asked = rows, True
 
 
-class Ahead:
+class RowsAhead:
     """Rows in file order, each given out once it was asked for. searches: searches ahead; 0 to give rows unasked.
 
     are_given: True once all rows have been given out.
     """
 
-    def __init__(self, rows: Iterator[Row], searches: int = 0) -> None:
+    def __init__(self, rows: Iterator[AcceptedRow], searches: int = 0) -> None:
         self._rows, self._searches = rows, searches
-        self._pieces = deque[Piece]()
+        self._pieces = deque[AskedRows]()
         self._are_read = False
         self._given = 0
 
@@ -125,7 +125,7 @@ class Ahead:
     def are_given(self) -> bool:
         return self._are_read and not self._pieces
 
-    def next(self) -> Row | None:
+    def next(self) -> AcceptedRow | None:
         """Return the next row; None if there is none, or if the answer for it is still missing."""
         if not self._searches:
             row = next(self._rows, None)
@@ -140,12 +140,12 @@ class Ahead:
             self._given = 0
         return row
 
-    def taken_to_ask(self) -> list[Piece]:
+    def taken_to_ask(self) -> list[AskedRows]:
         """Read rows ahead; return the pieces that are to be asked for now."""
-        pieces = list[Piece]()
+        pieces = list[AskedRows]()
         while len(self._pieces) < self._searches and not self._are_read:
             if rows := list(islice(self._rows, VALUES_A_SEARCH)):
-                self._pieces.append(Piece(rows))
+                self._pieces.append(AskedRows(rows))
                 pieces.append(self._pieces[-1])
             else:
                 self._are_read = True
@@ -155,8 +155,8 @@ class Ahead:
 def unless_found(send: Send) -> Send:
     """Return a sender of single rows that skips rows whose outcome was found by asking."""
 
-    def sent(unit: Sequence[Row]) -> Sent:
+    def sent(unit: Sequence[AcceptedRow]) -> SentResults:
         found = unit[0].found
-        return Sent({0: found.result}, found.unusable) if found else send(unit)
+        return SentResults({0: found.result}, found.unusable) if found else send(unit)
 
     return sent

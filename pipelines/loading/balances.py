@@ -21,12 +21,12 @@ from pipelines.client.comparison import referred
 from pipelines.client.identifiers import identifier_value, values_of
 from pipelines.client.replies import NoResult
 from pipelines.client.threads import threads
-from pipelines.client.whole import LARGE, whole
+from pipelines.client.whole import LARGE, whole_search
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reason
 from pipelines.ledger.states import LANDED
-from pipelines.loading.row import Row
+from pipelines.loading.row import AcceptedRow
 
 Body = dict[str, Any]
 MOST = 10**12
@@ -59,7 +59,7 @@ class Balances:
         """Cents by key that were taken off the balance for payments without an answer."""
         self._open: Counter[str] = Counter()
         """The number of those payments by patient."""
-        self._waiting: dict[str, deque[Row]] = {}
+        self._waiting: dict[str, deque[AcceptedRow]] = {}
         self.waiting: set[str] = set()
         """Keys of the waiting payments."""
         self._turned_away = set[str]()
@@ -70,7 +70,7 @@ class Balances:
         """Keys of the payments that are off the balance and have no answer yet."""
         return self._taken.keys()
 
-    def judge(self, rows: Sequence[Row]) -> dict[str, Reason | None]:
+    def judge(self, rows: Sequence[AcceptedRow]) -> dict[str, Reason | None]:
         """Return the payments that are not sent now, by key: the reason if one is set aside, None if it waits.
 
         All other payments, copayments too, are taken off the balance.
@@ -93,18 +93,18 @@ class Balances:
                 found[row.key] = ABOVE
         return found
 
-    def answered(self, row: Row, refused: bool) -> None:
+    def answered(self, row: AcceptedRow, refused: bool) -> None:
         """Note that the target has answered a payment. A refused payment goes back on the balance."""
         cents = self._taken.pop(row.key, None)
         if cents is not None:
             self._open[row.patient_id or ""] -= 1
             self._owed[row.patient_id or ""] += cents if refused else 0
 
-    def released(self) -> tuple[list[Row], list[Row]]:
+    def released(self) -> tuple[list[AcceptedRow], list[AcceptedRow]]:
         """Take the waiting payments whose turn has come; return those to send, in order, and those above the
         balance.
         """
-        sending, above = list[Row](), list[Row]()
+        sending, above = list[AcceptedRow](), list[AcceptedRow]()
         for patient in [each for each in self._waiting if not self._open[each]]:
             waiting = self._waiting[patient]
             while waiting and (self._is_within(waiting[0]) or not self._open[patient]):
@@ -119,16 +119,16 @@ class Balances:
                 del self._waiting[patient]
         return sending, above
 
-    def _is_within(self, row: Row) -> bool:
+    def _is_within(self, row: AcceptedRow) -> bool:
         return (row.amount_cents or 0) <= self._owed[row.patient_id or ""] or _is_copayment(row)
 
-    def _take(self, row: Row) -> None:
+    def _take(self, row: AcceptedRow) -> None:
         patient, cents = row.patient_id or "", row.amount_cents or 0
         self._owed[patient] -= cents
         self._taken[row.key] = cents
         self._open[patient] += 1
 
-    def _wait(self, row: Row) -> Reason | None:
+    def _wait(self, row: AcceptedRow) -> Reason | None:
         if len(self.waiting) >= MOST_WAITING:
             self._turned_away.add(row.patient_id or "")
             return TOO_MANY
@@ -158,7 +158,7 @@ class Balances:
 
     def _all(self, kind: str, params: dict[str, str]) -> Iterator[Body]:
         try:
-            yield from whole(self._client.pages(kind, params, LARGE, at_once=1), kind)
+            yield from whole_search(self._client.pages(kind, params, LARGE, at_once=1), kind)
         except NoResult as error:
             raise BalancesUnknown(f"{kind} could not be read for the balances ({error})") from None
 
@@ -167,7 +167,7 @@ class BalancesUnknown(Exception):
     """The target does not tell what patients owe. The text is the sentence that ends the load."""
 
 
-def _is_copayment(row: Row) -> bool:
+def _is_copayment(row: AcceptedRow) -> bool:
     return any(
         str(each.get("url")).endswith("/copayment-claims") for each in orjson.loads(row.body).get("extension", ())
     )

@@ -11,14 +11,14 @@ from pipelines.ledger.former import intend_change
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Intent, KnownRecord, Reason, Repeat, Sighting, SoFar
 from pipelines.ledger.states import UNDECIDED
-from pipelines.loading.answered import Result
+from pipelines.loading.answered import RowResult
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import Loaded
+from pipelines.loading.loaded import LoadCounts
 from pipelines.loading.outcomes import Outcomes, Results, of_changes, refused_for
 from pipelines.loading.repeats import Repeats
-from pipelines.loading.row import Row
+from pipelines.loading.row import AcceptedRow
 from pipelines.loading.shared_notes import SharedNotes
-from pipelines.session.answers import Answers
+from pipelines.session.answers import LoadAnswers
 
 ASLEEP_TOO = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """The clock that counts while this machine sleeps, as the clock of a ledger's server does."""
@@ -35,13 +35,13 @@ class Book:
 
     def __init__(self, load: Load) -> None:
         self.load, self.step = load, load.step
-        self.loaded = Loaded()
+        self.loaded = LoadCounts()
         self.stopped: set[str] = set()
         self.refused: set[str] = set()
         self.is_ending: Callable[[], bool] = lambda: bool(self.loaded.unusable)
-        self.when_answered: Callable[[Row, bool], None] = lambda *_: None
+        self.when_answered: Callable[[AcceptedRow, bool], None] = lambda *_: None
         self.notes = SharedNotes.of(load.batch, load.client, load.ledger)
-        self.answers = Answers.of(load.batch.folder)
+        self.answers = LoadAnswers.of(load.batch.folder)
         self.repeats = Repeats(load, self.answers)
         self.intents = Intents(load, self.notes)
         self._outcomes = Outcomes(load, self.loaded, self.answers, self.repeats)
@@ -49,7 +49,7 @@ class Book:
 
     # -- rows that are not sent
 
-    def keep(self, row: Row, state: str, read_otherwise: bool = False) -> None:
+    def keep(self, row: AcceptedRow, state: str, read_otherwise: bool = False) -> None:
         """Count a row whose record stays as the ledger knows it.
 
         read_otherwise: True if the record has other content than the row.
@@ -63,12 +63,12 @@ class Book:
             self.stopped.add(row.lane)
         self.loaded.read_otherwise += read_otherwise
 
-    def keep_made(self, row: Row, state: str) -> None:
+    def keep_made(self, row: AcceptedRow, state: str) -> None:
         """Count a row that an earlier worker of this load has finished, with that outcome."""
         self.loaded.add(state, row.amount_cents)
 
     def write_known(
-        self, repeats: Sequence[Repeat], aside: Sequence[tuple[Row, Reason]], decided: Iterable[int] = ()
+        self, repeats: Sequence[Repeat], aside: Sequence[tuple[AcceptedRow, Reason]], decided: Iterable[int] = ()
     ) -> None:
         """Write judged rows that are not sent, in one commit with the counts of the run.
 
@@ -91,7 +91,7 @@ class Book:
             self._outcomes.set_aside([(row, [reason]) for row, reason in aside], "rule")
         self.load.progress.advance(len(aside))
 
-    def _planned(self, rows: Iterable[Row]) -> set[str]:
+    def _planned(self, rows: Iterable[AcceptedRow]) -> set[str]:
         """Return the keys of rows whose own records are planned."""
         known = self.load.ledger.known(*self.load.of, [row.key for row in rows if row.known and not row.elsewhere])
         return {key for key, record in known.items() if record.state == "planned"}
@@ -101,7 +101,7 @@ class Book:
     def moment(self) -> str:
         return self.load.ledger.now()
 
-    def write_down(self, intended: Sequence[Row], results: Results, sightings: Sequence[Sighting] = ()) -> None:
+    def write_down(self, intended: Sequence[AcceptedRow], results: Results, sightings: Sequence[Sighting] = ()) -> None:
         """Write intents of some rows and outcomes of others in one commit.
 
         Raises `LeaseLost`. It then has written only certain outcomes that the ledger lacks: the loader that took over
@@ -143,9 +143,9 @@ class Book:
             self.load.ledger.confirm(self.load.lease)
             self._held_in = second
 
-    def hold_back(self, rows: Iterable[Row]) -> None:
+    def hold_back(self, rows: Iterable[AcceptedRow]) -> None:
         """Take intents back of rows that were not sent in this run. Their records return to their earlier states."""
-        self.write_down([], [(row, Result(row.left)) for row in rows])
+        self.write_down([], [(row, RowResult(row.left)) for row in rows])
 
     def _settle(self, results: Results) -> None:
         """Count the results of rows, and write them."""
@@ -158,12 +158,12 @@ class Book:
         self._outcomes.write(results, self.so_far())
         self.load.progress.advance(len(results))
 
-    def adopted(self, row: Row, state: str) -> None:
+    def adopted(self, row: AcceptedRow, state: str) -> None:
         """Count a row in doubt as found at the target."""
         self.loaded.count(row.key, state, row.amount_cents)
         self.when_answered(row, False)
 
-    def _count(self, row: Row, state: str) -> None:
+    def _count(self, row: AcceptedRow, state: str) -> None:
         self.loaded.count(row.key, state, row.amount_cents)
         if state == "in_doubt":
             self.stopped.add(row.lane)
@@ -188,7 +188,7 @@ class Intents:
     def __init__(self, load: Load, notes: SharedNotes | None) -> None:
         self._load, self._notes = load, notes
 
-    def write(self, rows: Sequence[Row], sightings: Sequence[Sighting] = ()) -> None:
+    def write(self, rows: Sequence[AcceptedRow], sightings: Sequence[Sighting] = ()) -> None:
         """Write the intents of rows that are about to be sent. Raises `LeaseLost`."""
         ledger, lease, of = self._load.ledger, self._load.lease, (self._load.source, self._load.resource)
         if self._notes:
@@ -203,7 +203,7 @@ class Intents:
             if changes := [(self._known_as(row), self.intent(row)) for row in rows if row.change == change]:
                 intend_change(ledger, lease, *of, changes, fate)
 
-    def write_updates(self, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Row]:
+    def write_updates(self, updates: Sequence[tuple[AcceptedRow, KnownRecord]]) -> list[AcceptedRow]:
         """Write the intents of updates; return their rows as rows of a change."""
         again = [record.state in UNDECIDED for _, record in updates]
         rows = [
@@ -213,12 +213,12 @@ class Intents:
         self.write(rows)
         return rows
 
-    def _known_as(self, row: Row) -> int:
+    def _known_as(self, row: AcceptedRow) -> int:
         """Return the generation of a changed record before the change. The update of a task keeps it."""
         is_update = row.change == UPDATES[False] and self._load.resource == "Task"
         return row.generation if is_update else row.generation - 1
 
-    def intent(self, row: Row) -> Intent:
+    def intent(self, row: AcceptedRow) -> Intent:
         """Return the intent of a row."""
         batch = self._load.batch
         return Intent(

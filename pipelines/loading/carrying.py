@@ -5,18 +5,18 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from math import inf
 
-from pipelines.client.pace import Circuit
+from pipelines.client.pace import CircuitBreaker
 from pipelines.client.steps import Step
 from pipelines.home.collecting import seldom
 from pipelines.loading.asking import Ask, Asker, unless_found
 from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake
-from pipelines.loading.lookup import BY_ITSELF, Looks
+from pipelines.loading.lookup import BY_ITSELF, PatientLookups
 from pipelines.loading.posting import sender
-from pipelines.loading.proving import proven
-from pipelines.loading.row import Row
+from pipelines.loading.proving import prove_first_rows
+from pipelines.loading.row import AcceptedRow
 from pipelines.loading.under_way import UnderWay
-from pipelines.loading.why import Why
+from pipelines.loading.why import RefusalReasons
 
 BUNDLES_AT_ONCE = 4
 """The number of bundles under way at once: the target reads some while it stores others, and may store two as one."""
@@ -35,15 +35,15 @@ class Carrier:
 
     def __init__(self, book: Book, intake: Intake) -> None:
         self._book, self._intake = book, intake
-        self._why, self._circuit = Why(book.load), Circuit()
-        self._looks = Looks(book.load.client, book.load.resource, book.load.ledger.clock)
+        self._why, self._circuit = RefusalReasons(book.load), CircuitBreaker()
+        self._looks = PatientLookups(book.load.client, book.load.resource, book.load.ledger.clock)
 
     def send(self) -> None:
         """Send rows in doubt from before, then the other rows, then rows that new doubts held up."""
         book, promised, rows = self._book, self._book.load.step, self._intake.rows_to_send()
         with seldom():
             if promised.conditional and not promised.repeats and not book.notes:
-                proven(book, rows, self._why)
+                prove_first_rows(book, rows, self._why)
             if not book.loaded.unusable:
                 self._carry(rows)
         self._intake.write_unchanged()
@@ -55,14 +55,14 @@ class Carrier:
             with seldom():
                 self._carry(self._intake.rows_to_send())
 
-    def _carry(self, rows: Iterator[Row]) -> None:
+    def _carry(self, rows: Iterator[AcceptedRow]) -> None:
         """Send rows at the book's present step."""
         book, step, batch = self._book, self._book.step, self._book.load.batch
         rows = rows if step == book.load.step else self._without_a_person(rows)
         at_once = max(1, BUNDLES_AT_ONCE // batch.workers) if step.bundle else batch.pace.at_once
         most = book.load.client.profile.most_rows if step.bundle else 1
         spare = spare_of(step, book.load.resource, at_once)
-        circuit, looks = Circuit(inf) if step.bundle else self._circuit, None if step.named else self._looks
+        circuit, looks = CircuitBreaker(inf) if step.bundle else self._circuit, None if step.named else self._looks
         with ThreadPoolExecutor(max(READERS, at_once), "read back") as readers:
             send = sender(book, self._why, readers.map)
             send = book.notes.sending(send, readers.map) if book.notes else send
@@ -87,7 +87,7 @@ class Carrier:
         book.load.client.patience.wait(LATE_SECONDS)
         return intake.settle_doubts_again()
 
-    def _without_a_person(self, rows: Iterator[Row]) -> Iterator[Row]:
+    def _without_a_person(self, rows: Iterator[AcceptedRow]) -> Iterator[AcceptedRow]:
         """Yield the rows without payments in doubt: a target that ignores conditions would make these twice."""
         book = self._book
         for row in rows:

@@ -14,12 +14,12 @@ from typing import Any
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import TAKEN_BACK, is_note_id, referred
 from pipelines.client.pace import Attempts
-from pipelines.client.replies import NoResult, NotDone, NotSent, Refused, Unknown, unusable
+from pipelines.client.replies import NoResult, NotDone, NotSent, RequestRefused, UnknownOutcome, unusable
 from pipelines.client.shapes import as_object
 from pipelines.ledger.lease import LeaseLost
-from pipelines.loading.answered import TOO_LARGE, Posted, Result, refused
-from pipelines.loading.ownership import Made, Owner
-from pipelines.loading.task_content import has, merged
+from pipelines.loading.answered import TOO_LARGE, PostResult, RowResult, refused_result
+from pipelines.loading.ownership import KnownResource, Owner
+from pipelines.loading.task_content import has, merged_task
 
 Body = dict[str, Any]
 Wanted = Callable[[Body], Body | None]
@@ -44,12 +44,12 @@ class Changes:
         self._guard = threading.Lock()
         self._turns: dict[str, threading.Lock] = {}
 
-    def update(self, made: Made, row_body: str) -> Posted:
+    def update(self, made: KnownResource, row_body: str) -> PostResult:
         """Update a task to a row. The row's elements win, elements not in the row stay, comments are added once."""
         ours = json.loads(row_body)
         return self._write(made, lambda now: None if has(now, ours) else self._merged(now, ours), "updated")
 
-    def take_back(self, made: Made) -> Posted:
+    def take_back(self, made: KnownResource) -> PostResult:
         """Set a response to `entered-in-error`, a task to `cancelled`. A repeat changes nothing."""
         status = TAKEN_BACK[self._type]
 
@@ -58,7 +58,7 @@ class Changes:
 
         return self._write(made, wanted, "undone")
 
-    def take_back_together(self, some: Sequence[Made], kind: str) -> dict[str, Posted]:
+    def take_back_together(self, some: Sequence[KnownResource], kind: str) -> dict[str, PostResult]:
         """Take resources back with two bundles of a kind: the first reads them, the second writes those that are
         unchanged.
 
@@ -84,9 +84,9 @@ class Changes:
         except (NoResult, LeaseLost):
             return {}  # the single changes find out what is wrong
         done += going if all(_status(each) == "200" for each in written) else []
-        return {name: Posted(Result("undone", name, 200)) for name in done}
+        return {name: PostResult(RowResult("undone", name, 200)) for name in done}
 
-    def _write(self, made: Made, wanted: Wanted, state: str) -> Posted:
+    def _write(self, made: KnownResource, wanted: Wanted, state: str) -> PostResult:
         client, resource_id = self._client, made.resource_id
         attempts, unclear = Attempts(client.patience), False
         while not self._unusable:
@@ -97,31 +97,31 @@ class Changes:
                 break
             why = self._owner.why_not(made, found[0] if found else None)
             if found is None or why:
-                return Posted(Result("refused", None, NOT_THERE, why))
+                return PostResult(RowResult("refused", None, NOT_THERE, why))
             body = wanted(found[0])
             if body is None:
-                return Posted(Result(state, resource_id, 200))
+                return PostResult(RowResult(state, resource_id, 200))
             try:
                 with self._turn(found[0]):
                     self._confirm()
                     status = client.update(self._type, resource_id, json.dumps(body).encode(), found[1]).status
-                return Posted(Result(state, resource_id, status))
+                return PostResult(RowResult(state, resource_id, status))
             except LeaseLost as error:
                 self._unusable = str(error)
                 break
-            except Refused as error:
+            except RequestRefused as error:
                 if error.reply.status != CONFLICT or attempts.number > client.patience.attempts // 2:
-                    return Posted(Result("refused", None, error.reply.status, error.reply.outcome))
+                    return PostResult(RowResult("refused", None, error.reply.status, error.reply.outcome))
                 problem, asked, final = "it changes all the time", None, False
-            except Unknown as error:
+            except UnknownOutcome as error:
                 problem, asked, final, unclear = f"no clear answer ({error})", None, False, True
             except (NotSent, NotDone) as error:
                 if isinstance(error, NotDone) and error.reply.status == TOO_LARGE:
-                    return Posted(refused(error.reply))
+                    return PostResult(refused_result(error.reply))
                 problem, asked, final = str(error), error.retry_after, error.final
             if not attempts.next(asked, final):
                 self._unusable = unusable(problem, attempts.number)
-        return Posted(Result("in_doubt" if unclear else "planned", resource_id), self._unusable)
+        return PostResult(RowResult("in_doubt" if unclear else "planned", resource_id), self._unusable)
 
     def _turn(self, body: Body) -> AbstractContextManager[object]:
         """A block for one change at a time among those with the same encounter or note."""
@@ -132,7 +132,7 @@ class Changes:
             return self._turns.setdefault(place, threading.Lock())
 
     def _merged(self, now: Body, ours: Body) -> Body:
-        return merged(now, ours, self._owner.replaces)
+        return merged_task(now, ours, self._owner.replaces)
 
     def _withdrawn(self, now: Body) -> Body:
         """Return the body that takes a resource back.

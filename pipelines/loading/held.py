@@ -18,11 +18,11 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.states import ASKED, UNDECIDED
 from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files
-from pipelines.loading.loaded import Batch
-from pipelines.loading.row import Row
+from pipelines.loading.loaded import BatchRun
+from pipelines.loading.row import AcceptedRow
 
 
-class Held:
+class HeldLanes:
     """Lanes held by other batches of the same target and resource type.
 
     A row in doubt holds its lane, whichever file came first, unless it is safe to repeat. In a batch that came earlier
@@ -32,7 +32,7 @@ class Held:
     lanes: by lane, the batch that holds it.
     """
 
-    def __init__(self, batch: Batch, ledger: Ledger, safe: bool) -> None:
+    def __init__(self, batch: BatchRun, ledger: Ledger, safe: bool) -> None:
         self._batch = batch
         self.lanes: dict[str, str] = {}
         for other, is_earlier in _others(batch, ledger):
@@ -43,7 +43,7 @@ class Held:
     def __bool__(self) -> bool:
         return bool(self.lanes)
 
-    def holder(self, row: Row, record: KnownRecord | None) -> str | None:
+    def holder(self, row: AcceptedRow, record: KnownRecord | None) -> str | None:
         """Return the batch that a row waits for; None if the row may be judged.
 
         A row in doubt is never held itself: the other rows wait for it to be settled.
@@ -55,7 +55,7 @@ class Held:
         return None if own or row.is_held_by(record) else holder
 
 
-def _others(batch: Batch, ledger: Ledger) -> Iterator[tuple[str, bool]]:
+def _others(batch: BatchRun, ledger: Ledger) -> Iterator[tuple[str, bool]]:
     """Yield the other unfinished batches of the target and resource type, oldest first, with True if one came earlier.
 
     It uses one query for all, since a run of many small files validates all of them before it loads the first.

@@ -14,13 +14,13 @@ from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.accepted import accepted_files, accepted_pages, as_rows
 from pipelines.loading.balances import ABOVE, Balances, BalancesUnknown
 from pipelines.loading.book import Book
-from pipelines.loading.held import Held
-from pipelines.loading.judging import Judge, Judged
+from pipelines.loading.held import HeldLanes
+from pipelines.loading.judging import JudgedRow, RowJudge
 from pipelines.loading.policies import update_tasks
 from pipelines.loading.repeats import as_repeat
-from pipelines.loading.row import Row
-from pipelines.loading.settling import Settled, settle_doubts
-from pipelines.loading.unchanged import Left, Unchanged
+from pipelines.loading.row import AcceptedRow
+from pipelines.loading.settling import SettledRows, settle_doubts
+from pipelines.loading.unchanged import LeftOfPage, UnchangedRows
 
 NOT_KEPT = ("sent", "update", "aside", "waits")
 """Verdicts on rows whose records do not stay as the ledger knows them."""
@@ -36,18 +36,18 @@ class Intake:
     def __init__(self, book: Book) -> None:
         load = book.load
         self._book, self._load, self._batch = book, load, load.batch
-        self._judge = Judge(load.batch, load.ledger, book.step.repeats, book.answers)
-        self._unchanged = Unchanged(book)
-        self._held: Held | None = None
+        self._judge = RowJudge(load.batch, load.ledger, book.step.repeats, book.answers)
+        self._unchanged = UnchangedRows(book)
+        self._held: HeldLanes | None = None
         of_payments = load.batch.balances and load.resource == "PaymentNotice"
         about = (load.client, load.ledger, load.batch.target, load.identity.system)
         self._balances = Balances(*about) if of_payments else None
         if self._balances:
             book.when_answered = self._balances.answered
         self._second_look: set[str] | None = None
-        self._released: list[Row] = []
+        self._released: list[AcceptedRow] = []
 
-    def rows_to_send(self) -> Iterator[Row]:
+    def rows_to_send(self) -> Iterator[AcceptedRow]:
         """Yield the accepted rows that are to be sent, in order; write the verdicts on all others."""
         if self._released:
             yield from self._taken_released()
@@ -66,13 +66,13 @@ class Intake:
         """Count and write the rows found unchanged that are not written yet."""
         self._unchanged.write()
 
-    def _left(self, page: RecordBatch) -> Left:
+    def _left(self, page: RecordBatch) -> LeftOfPage:
         """Return the rows of a page that are judged one by one; note those that are plainly unchanged."""
         if self._second_look is None:
             return self._unchanged.note(page, self._others_hold().lanes)
-        return Left(page, set(page.column("key").to_pylist()))
+        return LeftOfPage(page, set(page.column("key").to_pylist()))
 
-    def _to_send(self, rows: list[Row], keys: Collection[str]) -> list[Row]:
+    def _to_send(self, rows: list[AcceptedRow], keys: Collection[str]) -> list[AcceptedRow]:
         """Return the rows that are to be sent. keys: includes all keys of these rows that the ledger may know."""
         known = self._load.ledger.known(*self._load.of, [row.key for row in rows if row.key in keys])
         rows = self._not_held(rows, known)
@@ -92,7 +92,7 @@ class Intake:
         update_tasks(self._book, updates)
         return sending
 
-    def _within_balances(self, judged: list[Judged]) -> list[Judged]:
+    def _within_balances(self, judged: list[JudgedRow]) -> list[JudgedRow]:
         """Set aside payments above the balance, or let them wait, if the target keeps no balances."""
         sending = [each.row for each in judged if each.verdict == "sent"]
         try:
@@ -115,16 +115,16 @@ class Intake:
             if above:
                 self._book.write_known([], [(row, ABOVE) for row in above])
 
-    def _taken_released(self) -> list[Row]:
+    def _taken_released(self) -> list[AcceptedRow]:
         released, self._released = self._released, []
         return released
 
-    def _not_held(self, rows: list[Row], known: dict[str, KnownRecord]) -> list[Row]:
+    def _not_held(self, rows: list[AcceptedRow], known: dict[str, KnownRecord]) -> list[AcceptedRow]:
         """Return the rows that wait for no other batch. The others are not judged, and stay without an outcome."""
         held = self._others_hold()
         if not held:
             return rows
-        free = list[Row]()
+        free = list[AcceptedRow]()
         for row in rows:
             if holder := held.holder(row, known.get(row.key)):
                 self._book.loaded.waits_for.add(holder)
@@ -132,12 +132,14 @@ class Intake:
                 free.append(row)
         return free
 
-    def _others_hold(self) -> Held:
+    def _others_hold(self) -> HeldLanes:
         if self._held is None:
-            self._held = Held(self._batch, self._load.ledger, self._book.step.repeats)
+            self._held = HeldLanes(self._batch, self._load.ledger, self._book.step.repeats)
         return self._held
 
-    def _of_second_look(self, rows: list[Row], known: dict[str, KnownRecord], lanes: set[str]) -> list[Row]:
+    def _of_second_look(
+        self, rows: list[AcceptedRow], known: dict[str, KnownRecord], lanes: set[str]
+    ) -> list[AcceptedRow]:
         """Return the rows that were held up by a doubt that is settled now. All other rows have been counted.
 
         In a load in parts, payments that another process has judged are checked against the balance once more.
@@ -154,7 +156,7 @@ class Intake:
             self._book.write_known([], aside)
         return [each.row for each in judged if each.verdict == "sent"]
 
-    def _kept(self, judged: Judged) -> Iterator[Repeat]:
+    def _kept(self, judged: JudgedRow) -> Iterator[Repeat]:
         """Count a row that is not sent; yield its entry if the record is from another line."""
         row, record, state, _ = judged
         if state == "unchanged" and record and self._is_of_this_load(row, record):
@@ -167,7 +169,7 @@ class Intake:
         if state not in UNDECIDED and not verdicts.own(row, record):
             yield as_repeat(row, state, record.resource_id)
 
-    def _is_of_this_load(self, row: Row, record: KnownRecord) -> bool:
+    def _is_of_this_load(self, row: AcceptedRow, record: KnownRecord) -> bool:
         """True if a worker that had this part before has made the record from this row."""
         since = self._batch.part.since if self._batch.part else ""
         return bool(since) and (record.finished_at or "") >= since and self._judge.verdicts.own(row, record)
@@ -186,14 +188,14 @@ class Intake:
         sent without their key. All other rows are simply sent again.
         """
         files = accepted_files(self._batch.folder.parent)
-        settled = Settled()
+        settled = SettledRows()
         if not self._book.step.repeats:
             settled = self.settle_doubts(files)
         elif self._batch.resuming:
             settled = self.settle_doubts(files, self._batch.folder / "accepted.parquet")
         return {row.key for row in settled.resend}
 
-    def settle_doubts(self, files: Sequence[Path] = (), apart_from: Path | None = None) -> Settled:
+    def settle_doubts(self, files: Sequence[Path] = (), apart_from: Path | None = None) -> SettledRows:
         """Look up this batch's rows in doubt, and adopt those found. Rows surely not there may be sent again."""
         target, source, resource = self._load.of
         settled = settle_doubts(
@@ -219,6 +221,6 @@ class Intake:
         return bool(self._second_look)
 
 
-def _not_sent(judged: Judged, reason: Reason | None) -> Judged:
+def _not_sent(judged: JudgedRow, reason: Reason | None) -> JudgedRow:
     """Return the verdict on a payment that is set aside for a reason, or waits."""
-    return Judged(judged.row, judged.record, "aside" if reason else "waits", reason)
+    return JudgedRow(judged.row, judged.record, "aside" if reason else "waits", reason)

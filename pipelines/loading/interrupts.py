@@ -7,7 +7,7 @@ from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
 
-from pipelines.client.pace import Patience
+from pipelines.client.pace import RetryPauses
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
@@ -20,7 +20,7 @@ class Interrupts:
     so. Only the main thread is interrupted; in other threads this does nothing.
     """
 
-    def __init__(self, patience: Patience, take: Callable[[BaseException], None]) -> None:
+    def __init__(self, patience: RetryPauses, take: Callable[[BaseException], None]) -> None:
         self._patience, self._take = patience, take
         self._raising: dict[int, Callable[[int, FrameType | None], Any]] = {}
 
@@ -54,7 +54,7 @@ class Interrupts:
 
 
 @contextmanager
-def undivided(patience: Patience) -> Iterator[None]:
+def without_interrupts(patience: RetryPauses) -> Iterator[None]:
     """Raise an interrupt only at the end of a block."""
     came: list[BaseException] = []
     with Interrupts(patience, came.append):

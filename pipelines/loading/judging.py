@@ -4,15 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pipelines.feeds.mapping.origins import Origins
-from pipelines.feeds.reading.chunks import Places
+from pipelines.feeds.reading.chunks import LineNames
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord, Reason
 from pipelines.ledger.standing import Standing, how_taken_back, standing_of, undone_at
-from pipelines.loading.ended import Ended
-from pipelines.loading.loaded import Batch
-from pipelines.loading.row import Row
+from pipelines.loading.ended import EndedRejects
+from pipelines.loading.loaded import BatchRun
+from pipelines.loading.row import AcceptedRow
 from pipelines.loading.verdicts import SENT, Verdicts
-from pipelines.session.answers import Answers
+from pipelines.session.answers import LoadAnswers
 from pipelines.validation.outcome import places_in
 
 READ_BEFORE = (
@@ -21,31 +21,31 @@ READ_BEFORE = (
 )
 
 
-class Judged(NamedTuple):
+class JudgedRow(NamedTuple):
     """A row, the known record of its key, and a verdict: `sent`, `update`, `aside`, or the state that the row keeps.
 
     row: with the generation that it is sent in. reason: why the row is set aside.
     """
 
-    row: Row
+    row: AcceptedRow
     record: KnownRecord | None
     verdict: str
     reason: Reason | None = None
 
 
-class Judge:
+class RowJudge:
     """Judge of the rows of a batch. verdicts: judges the rows whose records are known."""
 
-    def __init__(self, batch: Batch, ledger: Ledger, safe: bool, answers: Answers) -> None:
+    def __init__(self, batch: BatchRun, ledger: Ledger, safe: bool, answers: LoadAnswers) -> None:
         self._batch, self._ledger = batch, ledger
         of = (batch.target, batch.feed.source, batch.feed.resource)
-        self._ended = Ended(ledger, of, batch.batch_id, answers)
+        self._ended = EndedRejects(ledger, of, batch.batch_id, answers)
         self.verdicts = Verdicts(batch, ledger, safe, answers)
         self._origins = Origins(batch.feed.file, batch.feed.kind)
         self._undone_at: dict[str, str] = {}
-        self._places: dict[str, Places] = {}
+        self._places: dict[str, LineNames] = {}
 
-    def judge(self, rows: Sequence[Row], known: Mapping[str, KnownRecord]) -> Iterator[Judged]:
+    def judge(self, rows: Sequence[AcceptedRow], known: Mapping[str, KnownRecord]) -> Iterator[JudgedRow]:
         """Yield each row with its verdict, in order. known: the records by key."""
         back = {key for key, record in known.items() if standing_of(record) is Standing.TAKEN_BACK}
         self.verdicts.by_hand = self._ended.by_hand(row for row in rows if row.key in back)
@@ -54,19 +54,19 @@ class Judge:
         ended = self._ended.reasons(new)
         for each in judged:
             reason = ended.get(each.row.key)
-            yield Judged(each.row, each.record, "aside", reason) if reason else each
+            yield JudgedRow(each.row, each.record, "aside", reason) if reason else each
 
-    def _judged(self, row: Row, record: KnownRecord | None) -> Judged:
+    def _judged(self, row: AcceptedRow, record: KnownRecord | None) -> JudgedRow:
         if record is None:
-            return Judged(row, None, "sent")
+            return JudgedRow(row, None, "sent")
         verdict = self.verdicts.of(row, record)
         if verdict in SENT:
-            return Judged(self.verdicts.as_sent(verdict, row, record), record, "sent")
+            return JudgedRow(self.verdicts.as_sent(verdict, row, record), record, "sent")
         if verdict == "taken back":
-            return Judged(row, record, "aside", self._taken_back(record))
+            return JudgedRow(row, record, "aside", self._taken_back(record))
         if verdict == "changed":
-            return Judged(row, record, "aside", self._changed(row, record))
-        return Judged(row, record, verdict)
+            return JudgedRow(row, record, "aside", self._changed(row, record))
+        return JudgedRow(row, record, verdict)
 
     def _taken_back(self, record: KnownRecord) -> Reason:
         batch_id = record.batch_id
@@ -76,7 +76,7 @@ class Judge:
         said = f"the record was taken back {how}; chartferry rejects retry --taken-back loads it once more"
         return Reason("TAKEN-BACK", None, None, said, True)
 
-    def _changed(self, row: Row, record: KnownRecord) -> Reason:
+    def _changed(self, row: AcceptedRow, record: KnownRecord) -> Reason:
         key, labels = self._origins.key, self._origins.labels
         said = READ_BEFORE if self.verdicts.own(row, record) else self._known_from(record)
         return Reason("LEDGER-08", key.element, labels.get(key.name), said, False)

@@ -20,7 +20,7 @@ SURELY = 1 / 16
 """The share of the time limit within which bundles may grow to about the size of one that was late, or beyond."""
 
 
-class Sizes:
+class BundleSizes:
     """The bundle size (characters) that the target takes, learned from its answers. Safe to use from several threads.
 
     timeout: the seconds that an answer may take; lowered if a gateway gives up earlier.
@@ -69,7 +69,7 @@ class Sizes:
         return min(most, self._in_time)
 
 
-class Trouble:
+class TroubleCounter:
     """Bundles in a row without a clear answer. After each, the load waits until the target answers a search."""
 
     def __init__(self, client: FhirClient, resource_type: str) -> None:

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pipelines.loading.row import Row
+from pipelines.loading.row import AcceptedRow
 
-Unit = list[Row]
+Unit = list[AcceptedRow]
 
 CHARACTERS_A_UNIT = 8_000_000
 CHARACTERS_AHEAD = 8 * CHARACTERS_A_UNIT
@@ -21,21 +21,21 @@ AHEAD_ON_A_LINE = 4
 """Rows that should wait on a line, even if rows are sent one by one, so that their patients are looked up meanwhile."""
 
 
-class Patients:
+class NotedPatients:
     """Patients whose resources at the target are noted before their rows are sent. noted: None if none need to be."""
 
     def __init__(self, noted: set[str] | None) -> None:
         self._noted = noted
         self._asked = set(noted or ())
-        self._to_look: list[Row] = []
+        self._to_look: list[AcceptedRow] = []
 
-    def ask(self, row: Row) -> None:
+    def ask(self, row: AcceptedRow) -> None:
         """Plan a look-up of the row's patient, once."""
         if self._noted is not None and row.patient_id and row.patient_id not in self._asked:
             self._asked.add(row.patient_id)
             self._to_look.append(row)
 
-    def taken_to_look(self) -> list[Row]:
+    def taken_to_look(self) -> list[AcceptedRow]:
         """Return rows for the planned look-ups, one for each patient."""
         taken, self._to_look = self._to_look, []
         return taken
@@ -54,19 +54,19 @@ class Patients:
     def are_looked_at(self) -> bool:
         return self._noted is not None
 
-    def may_go(self, row: Row) -> bool:
+    def may_go(self, row: AcceptedRow) -> bool:
         return self._noted is None or not row.patient_id or row.patient_id in self._noted
 
 
 @dataclass(slots=True)
-class _Line:
+class _LaneLine:
     """Rows that wait on a line, and the number of characters in their bodies."""
 
-    rows: deque[Row] = field(default_factory=deque)
+    rows: deque[AcceptedRow] = field(default_factory=deque)
     size: int = 0
 
 
-class Lines:
+class LaneLines:
     """Rows that were read and have no outcome yet. All rows of a lane are on one line, in order, and never under way
     at once.
 
@@ -74,11 +74,11 @@ class Lines:
     rows are sent.
     """
 
-    def __init__(self, number: int, abreast: int, most: int, stopped: set[str], patients: Patients) -> None:
+    def __init__(self, number: int, abreast: int, most: int, stopped: set[str], patients: NotedPatients) -> None:
         self._abreast, self._most, self._stopped, self._patients = abreast, most, stopped, patients
         self._full = max(most, AHEAD_ON_A_LINE if patients.are_looked_at else 1)
         self._most_rows = max(ROWS_AHEAD, 2 * number * self._full)
-        self._lines = [_Line() for _ in range(number)]
+        self._lines = [_LaneLine() for _ in range(number)]
         self._rows = self._size = 0
         self._short = [*range(number)]
         self._free = [*range(number)]
@@ -95,7 +95,7 @@ class Lines:
         """True if no row waits."""
         return not self._rows
 
-    def add(self, row: Row) -> bool:
+    def add(self, row: AcceptedRow) -> bool:
         """Add a row; return False if its lane has stopped."""
         if row.lane in self._stopped:
             return False
@@ -147,7 +147,7 @@ class Lines:
                 for row in dropped:
                     self._let_go(row)
 
-    def _more(self, number: int, row: Row) -> None:
+    def _more(self, number: int, row: AcceptedRow) -> None:
         line, size = self._lines[number], len(row.body)
         line.rows.append(row)
         line.size += size
@@ -164,7 +164,7 @@ class Lines:
         if number not in self._short and not self._is_full(line):
             insort(self._short, number)
 
-    def _let_go(self, row: Row) -> None:
+    def _let_go(self, row: AcceptedRow) -> None:
         """Take a row off its lane. A lane without rows may continue on another line."""
         of_lane = self._of_lane[row.lane]
         of_lane[1] -= 1
@@ -175,5 +175,5 @@ class Lines:
         lines = self._short[: self._abreast] or range(len(self._lines))
         return min(lines, key=lambda number: len(self._lines[number].rows))
 
-    def _is_full(self, line: _Line) -> bool:
+    def _is_full(self, line: _LaneLine) -> bool:
         return len(line.rows) >= self._full or line.size >= CHARACTERS_A_UNIT

@@ -6,9 +6,9 @@ from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
 from pipelines.client.steps import Step
 from pipelines.home.progress import Progress
-from pipelines.ledger.lease import Held
+from pipelines.ledger.lease import HeldRight
 from pipelines.ledger.ledger import Ledger
-from pipelines.loading.loaded import Batch
+from pipelines.loading.loaded import BatchRun
 from pipelines.loading.ownership import Owner
 from pipelines.loading.row import Identity
 
@@ -20,12 +20,12 @@ class Load:
     step: how rows reach the target, by what the target says of itself.
     """
 
-    batch: Batch
+    batch: BatchRun
     client: FhirClient
     capabilities: Capabilities
     step: Step
     ledger: Ledger
-    lease: Held
+    lease: HeldRight
     progress: Progress
 
     @property

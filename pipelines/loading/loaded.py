@@ -11,11 +11,11 @@ from pipelines.ledger.states import OUTCOMES, UNDECIDED
 
 if TYPE_CHECKING:
     from pipelines.feeds.files.catalog import Feed
-    from pipelines.loading.accepted import Part
+    from pipelines.loading.accepted import LoadPart
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchRun:
     """One run of a batch.
 
     folder: `run-<n>/`, where stages hand over files. resuming: True if no run of the batch has finished.
@@ -38,12 +38,12 @@ class Batch:
     validated: Mapping[str, int] = field(default_factory=dict)
     taken_back: bool = False
     balances: bool = False
-    part: "Part | None" = None
+    part: "LoadPart | None" = None
     workers: int = 1
 
 
 @dataclass
-class Loaded:
+class LoadCounts:
     """The counts of a load: rows by state, and their cents. `rejected` is other content under a known key.
 
     reasons: rows that were set aside, by rule or outcome code.
@@ -88,19 +88,19 @@ class Loaded:
         self.counts[outcome] += rows
         self.cents[outcome] += cents
 
-    def copy(self) -> "Loaded":
+    def copy(self) -> "LoadCounts":
         counted = {name: getattr(self, name).copy() for name in ("counts", "cents", "reasons", "waits_for")}
         copied = replace(self, **counted)
         copied.undecided = self.undecided.copy()
         return copied
 
-    def put_back(self, before: "Loaded") -> None:
+    def put_back(self, before: "LoadCounts") -> None:
         """Restore earlier counts. The reason why the load ended stays."""
         self.counts, self.cents, self.reasons = before.counts, before.cents, before.reasons
         self.taken_back, self.undecided = before.taken_back, before.undecided
         self.is_other = before.is_other
 
-    def take_in(self, part: "Loaded") -> None:
+    def take_in(self, part: "LoadCounts") -> None:
         """Add the counts of a part."""
         self.counts.update(part.counts)
         self.cents.update(part.cents)
@@ -113,7 +113,7 @@ class Loaded:
         self.unusable = self.unusable or part.unusable
         self.parts_left += part.parts_left
 
-    def with_part(self, part: "Loaded") -> "Loaded":
+    def with_part(self, part: "LoadCounts") -> "LoadCounts":
         """Return these counts plus those of a part."""
         both = self.copy()
         both.take_in(part)

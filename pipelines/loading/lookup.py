@@ -15,12 +15,12 @@ import orjson
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import fingerprints, moment, own_time, same_content, taken_back
 from pipelines.client.identifiers import VALUES_A_SEARCH, identifier_value, is_written_otherwise, specials_of, values_of
-from pipelines.client.replies import NoResult, Refused
+from pipelines.client.replies import NoResult, RequestRefused
 from pipelines.client.steps import Step
-from pipelines.client.whole import whole
+from pipelines.client.whole import whole_search
 from pipelines.ledger.lease import Clock, utc_text
 from pipelines.ledger.rows import Sighting
-from pipelines.loading.row import Identity, Row, dated
+from pipelines.loading.row import AcceptedRow, Identity, dated_body
 
 Body = dict[str, Any]
 Names = tuple[str | None, str | None]
@@ -44,7 +44,7 @@ class Doubt:
     named: True if it was sent with its identifier, so that the target can be asked by that.
     """
 
-    row: Row
+    row: AcceptedRow
     asked_at: datetime
     since: datetime | None
     before: frozenset[str] | None
@@ -96,7 +96,7 @@ def look_up(
     return findings
 
 
-def _where(resource_type: str, row: Row) -> str:
+def _where(resource_type: str, row: AcceptedRow) -> str:
     """Return the search by owner for a row without a patient, else an empty text: rows with equal texts go together."""
     return "" if row.patient_id else str(searches(resource_type, orjson.loads(row.body)))
 
@@ -121,7 +121,7 @@ def not_asked(error: NoResult) -> Finding:
 
 
 def by_identifier(
-    client: FhirClient, identity: Identity, rows: Sequence[Row], witnesses: Sequence[str] | None
+    client: FhirClient, identity: Identity, rows: Sequence[AcceptedRow], witnesses: Sequence[str] | None
 ) -> dict[str, Finding]:
     """Return a finding for each row, by key; one search asks for many rows. witnesses: values known to be there."""
     findings: dict[str, Finding] = {}
@@ -131,7 +131,7 @@ def by_identifier(
 
 
 def _of_search(
-    client: FhirClient, identity: Identity, rows: Sequence[Row], witnesses: Sequence[str] | None
+    client: FhirClient, identity: Identity, rows: Sequence[AcceptedRow], witnesses: Sequence[str] | None
 ) -> dict[str, Finding]:
     """Return the findings of one search, or of one for each value if the target refuses the search."""
     values = {row.key: identifier_value(row.key, row.generation) for row in rows}
@@ -153,7 +153,7 @@ def _of_search(
     }
 
 
-def _written_otherwise(identity: Identity, row: Row, bodies: Sequence[Body]) -> Finding | None:
+def _written_otherwise(identity: Identity, row: AcceptedRow, bodies: Sequence[Body]) -> Finding | None:
     """Return the finding of a row whose content is there with its identifier spelled otherwise; None if it is not."""
     value, sent = identifier_value(row.key, row.generation), orjson.loads(row.body)
     alike = [
@@ -183,17 +183,17 @@ def _named(client: FhirClient, identity: Identity, values: Sequence[str]) -> lis
     """Return the result of a search for these values, or of one for each if that is refused. Raises as it does."""
     try:
         return _all_named(client, identity, values)
-    except Refused:
+    except RequestRefused:
         if len(values) == 1:
             raise
     return [body for value in values for body in _all_named(client, identity, [value])]
 
 
 def _all_named(client: FhirClient, identity: Identity, values: Sequence[str]) -> list[Body]:
-    return list(whole(client.named(identity.resource_type, identity.system, values), identity.resource_type))
+    return list(whole_search(client.named(identity.resource_type, identity.system, values), identity.resource_type))
 
 
-def _of_row(identity: Identity, row: Row, there: Sequence[Body]) -> Finding:
+def _of_row(identity: Identity, row: AcceptedRow, there: Sequence[Body]) -> Finding:
     """Return the finding of a row from a search by identifiers. Only resources with the identifier count."""
     value = identifier_value(row.key, row.generation)
     found = [body for body in there if value in values_of(identity.system, body)]
@@ -263,7 +263,7 @@ def _unless_altered(identity: Identity, doubt: Doubt, others: Sequence[Body]) ->
 
 def _sent(resource_type: str, doubt: Doubt) -> Body:
     """Return the body as it was sent."""
-    return dict(orjson.loads(dated(resource_type, doubt.row)))
+    return dict(orjson.loads(dated_body(resource_type, doubt.row)))
 
 
 def _equal(
@@ -329,7 +329,7 @@ def _made_by(resource_type: str, doubt: Doubt, body: Body) -> bool | None:
         return True
     if fingerprints(resource_type, body)[1] == fingerprints(resource_type, _sent(resource_type, doubt))[1]:
         return True
-    dated_by_us = dated(resource_type, doubt.row) != doubt.row.body
+    dated_by_us = dated_body(resource_type, doubt.row) != doubt.row.body
     return True if dated_by_us and own_time(resource_type, body) else None
 
 
@@ -348,16 +348,16 @@ def _created_since(doubt: Doubt, body: Body) -> bool | None:
 # -- what a target has
 
 
-def of_patient_of(client: FhirClient, resource_type: str, row: Row) -> list[Body]:
+def of_patient_of(client: FhirClient, resource_type: str, row: AcceptedRow) -> list[Body]:
     """Return the target's resources among which the row's would be. Raises as searches do."""
     body = orjson.loads(row.body)
     *narrow, widest = searches(resource_type, body)
     for params in narrow:
         try:
-            return list(whole(client.pages(resource_type, params), resource_type))
-        except Refused:  # this target does not know the parameter
+            return list(whole_search(client.pages(resource_type, params), resource_type))
+        except RequestRefused:  # this target does not know the parameter
             continue
-    return list(whole(client.pages(resource_type, widest), resource_type))
+    return list(whole_search(client.pages(resource_type, widest), resource_type))
 
 
 def searches(resource_type: str, body: Body) -> list[dict[str, str]]:
@@ -370,7 +370,7 @@ def searches(resource_type: str, body: Body) -> list[dict[str, str]]:
     return [*narrow, {"owner": body["owner"]["reference"]} if "owner" in body else {}]
 
 
-def ids_before(client: FhirClient, resource_type: str, row: Row) -> str | None:
+def ids_before(client: FhirClient, resource_type: str, row: AcceptedRow) -> str | None:
     """Return the ids of the patient's present resources, separated by blanks; None if the target does not tell."""
     if row.patient_id is None:
         return None
@@ -386,14 +386,14 @@ def ahead(client: FhirClient, now: datetime) -> int | None:
     return None if said is None else int((said - now.astimezone(UTC)) / timedelta(microseconds=1))
 
 
-class Looks:
+class PatientLookups:
     """Look-ups of patients in one load. noted: patients whose resources are noted. clock: the ledger's."""
 
     def __init__(self, client: FhirClient, resource_type: str, clock: Clock) -> None:
         self._client, self._resource_type, self._clock = client, resource_type, clock
         self.noted: set[str] = set()
 
-    def look(self, row: Row) -> Sighting:
+    def look(self, row: AcceptedRow) -> Sighting:
         """Return the resources that the row's patient has at the target now. Safe to call from any thread."""
         ids = ids_before(self._client, self._resource_type, row)
         now = self._clock()

@@ -6,21 +6,21 @@ from pipelines.feeds.mapping.origins import Origins
 from pipelines.ledger.former import restore
 from pipelines.ledger.rows import KnownRecord, Outcome, Reason, Reject, SoFar
 from pipelines.ledger.states import LANDED, UNDECIDED
-from pipelines.loading.answered import Result, outcome_of
+from pipelines.loading.answered import RowResult, outcome_of
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import Loaded
+from pipelines.loading.loaded import LoadCounts
 from pipelines.loading.repeats import Repeats, as_repeat
-from pipelines.loading.row import Row
+from pipelines.loading.row import AcceptedRow
 from pipelines.loading.why import reasons_of
-from pipelines.session.answers import Answers
+from pipelines.session.answers import LoadAnswers
 
-Results = Sequence[tuple[Row, Result]]
+Results = Sequence[tuple[AcceptedRow, RowResult]]
 
 
 class Outcomes:
     """Writer of the outcomes and rejects of one load. loaded: the load's counts, to which rejects add their reasons."""
 
-    def __init__(self, load: Load, loaded: Loaded, answers: Answers, repeats: Repeats) -> None:
+    def __init__(self, load: Load, loaded: LoadCounts, answers: LoadAnswers, repeats: Repeats) -> None:
         self._load, self._loaded, self._answers, self._repeats = load, loaded, answers, repeats
         self._origins = Origins(load.batch.feed.file, load.batch.feed.kind)
 
@@ -44,7 +44,7 @@ class Outcomes:
         states = [(row, "unchanged" if r.state in there else r.state, r.resource_id) for row, r in known_now]
         self._repeats.note([as_repeat(*each) for each in states])
 
-    def set_aside(self, rows: Sequence[tuple[Row, Sequence[Reason]]], stage: str) -> None:
+    def set_aside(self, rows: Sequence[tuple[AcceptedRow, Sequence[Reason]]], stage: str) -> None:
         """Write rows as rejects of a stage, each with its reasons."""
         if rows:
             for _, reasons in rows:
@@ -52,12 +52,12 @@ class Outcomes:
             rejects = [self._reject(row, stage, reasons) for row, reasons in rows]
             self._load.ledger.reject(*self._load.of, self._load.batch.batch_id, rejects)
 
-    def _reject(self, row: Row, stage: str, reasons: Sequence[Reason]) -> Reject:
+    def _reject(self, row: AcceptedRow, stage: str, reasons: Sequence[Reason]) -> Reject:
         about = (row.patient_id, row.source_at, row.amount_cents)
         answers = list(self._answers.of_line(row.line))
         return Reject(row.line, row.lines, row.key, stage, *about, reasons, answers, row.content_hash)
 
-    def still_asked(self, results: Results) -> list[tuple[Row, Result]]:
+    def still_asked(self, results: Results) -> list[tuple[AcceptedRow, RowResult]]:
         """Return the certain results that the ledger lacks, of rows whose intents are their records' last."""
         known = self._load.ledger.known(*self._load.of, [row.key for row, _ in results])
         return [(row, result) for row, result in results if _tells(row, result, known[row.key])]
@@ -69,12 +69,12 @@ def of_changes(results: Results) -> Results:
     return [(row, r._replace(state="superseded") if row.replaces and r.state in there else r) for row, r in results]
 
 
-def refused_for(reason: Reason) -> Result:
+def refused_for(reason: Reason) -> RowResult:
     """Return the result of a row that this program refuses."""
-    return Result("refused", outcome=outcome_of(reason.rule_id, reason.message, reason.expression))
+    return RowResult("refused", outcome=outcome_of(reason.rule_id, reason.message, reason.expression))
 
 
-def _tells(row: Row, result: Result, record: KnownRecord) -> bool:
+def _tells(row: AcceptedRow, result: RowResult, record: KnownRecord) -> bool:
     """True if a result is certain and the ledger lacks it. Refused changes are left to the loader that took over."""
     same = (record.generation, record.content_hash) == (row.generation, row.content_hash)
     fact = result.state not in UNDECIDED and not (row.replaces and result.state == "refused")

@@ -10,7 +10,7 @@ from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import patient_of
 from pipelines.client.identifiers import VALUES_A_SEARCH, identifier_value, values_of
-from pipelines.client.whole import whole
+from pipelines.client.whole import whole_search
 from pipelines.loading.answered import outcome_of
 from pipelines.loading.row import Identity
 
@@ -22,7 +22,7 @@ OF_ANOTHER = outcome_of("NOT-OURS", "what is there is another patient's")
 NOT_OURS = (NOT_NAMED, GIVEN_AGAIN, OF_ANOTHER)
 
 
-class Named(Protocol):
+class IdentifiedRecord(Protocol):
     """A record or an earlier version of one, whose resource has an identifier made of these."""
 
     @property
@@ -31,7 +31,7 @@ class Named(Protocol):
     def generation(self) -> int: ...
 
 
-class Version(Named, Protocol):
+class RecordVersion(IdentifiedRecord, Protocol):
     """A record or an earlier version of one, with its resource."""
 
     @property
@@ -40,12 +40,12 @@ class Version(Named, Protocol):
     def patient_id(self) -> str | None: ...
 
 
-def value_of(record: Named) -> str:
+def value_of(record: IdentifiedRecord) -> str:
     """Return the value of the identifier of a record's resource."""
     return identifier_value(record.key, record.generation)
 
 
-class Made(NamedTuple):
+class KnownResource(NamedTuple):
     """A resource as the ledger knows it: its id, its identifier's value, and the patients that it may belong to."""
 
     resource_id: str
@@ -53,7 +53,7 @@ class Made(NamedTuple):
     patients: tuple[str, ...]
 
     @classmethod
-    def of(cls, version: Version, *others: str | None) -> "Made":
+    def of(cls, version: RecordVersion, *others: str | None) -> "KnownResource":
         """Return the resource of a record. others: further patients that it may belong to."""
         patients = tuple(each for each in (version.patient_id, *others) if each)
         return cls(str(version.resource_id), value_of(version), patients)
@@ -77,7 +77,7 @@ class Owner(NamedTuple):
         shown = capabilities.shows_names(target, identity.resource_type)
         return cls(identity, shown, replaces=shown and capabilities.store_id is None)
 
-    def why_not(self, made: Made, body: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    def why_not(self, made: KnownResource, body: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """Return the reason why a resource as read is not the record's; None if it is."""
         if body is None:
             return GONE
@@ -92,7 +92,7 @@ def places(client: FhirClient, identity: Identity, values: Sequence[str]) -> dic
     """Return the ids at the target by identifier, each once, however often shown. Raises as `FhirClient.get` does."""
     found: dict[str, dict[str, None]] = {value: {} for value in values}
     for some in (values[at : at + VALUES_A_SEARCH] for at in range(0, len(values), VALUES_A_SEARCH)):
-        for body in whole(client.named(identity.resource_type, identity.system, some), identity.resource_type):
+        for body in whole_search(client.named(identity.resource_type, identity.system, some), identity.resource_type):
             for value in values_of(identity.system, body):
                 found.get(str(value), {})[str(body["id"])] = None
     return {value: [*ids] for value, ids in found.items()}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pipelines.ledger.parts import PartState
-from pipelines.loading.loaded import Loaded
+from pipelines.loading.loaded import LoadCounts
 
 
 @dataclass
@@ -17,13 +17,13 @@ class PartLoaded:
     what it says.
     """
 
-    loaded: Loaded = field(default_factory=Loaded)
+    loaded: LoadCounts = field(default_factory=LoadCounts)
     refused: Iterable[str] = ()
     said: Iterable[str] = ()
     lowered: bool = False
 
     def as_text(self) -> str:
-        counted = {each.name: getattr(self.loaded, each.name) for each in fields(Loaded) if each.init}
+        counted = {each.name: getattr(self.loaded, each.name) for each in fields(LoadCounts) if each.init}
         loaded = {**counted, "waits_for": sorted(self.loaded.waits_for)}
         said = {"refused": sorted(self.refused), "said": list(self.said), "lowered": self.lowered}
         return json.dumps({"loaded": loaded, **said})
@@ -31,8 +31,8 @@ class PartLoaded:
     @classmethod
     def from_text(cls, text: str) -> "PartLoaded":
         told: dict[str, Any] = json.loads(text)
-        loaded = Loaded(**told.pop("loaded"))
-        return cls(Loaded().with_part(loaded), **told)
+        loaded = LoadCounts(**told.pop("loaded"))
+        return cls(LoadCounts().with_part(loaded), **told)
 
     @classmethod
     def of(cls, part: PartState) -> "PartLoaded":
@@ -45,9 +45,9 @@ def ends_all(outcome: str) -> bool:
     return PartLoaded.from_text(outcome).loaded.unusable is not None
 
 
-def in_all(parts: Iterable[Loaded]) -> Loaded:
+def in_all(parts: Iterable[LoadCounts]) -> LoadCounts:
     """Return the sum of the counts of parts."""
-    whole = Loaded()
+    whole = LoadCounts()
     for each in parts:
         whole.take_in(each)
     return whole

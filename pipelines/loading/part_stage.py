@@ -16,7 +16,7 @@ from pipelines.loading.load import Load
 from pipelines.loading.part_outcome import PartLoaded
 
 
-class Sayings(Progress):
+class CollectedMessages(Progress):
     """Collected messages, which another process shows. Rows are counted elsewhere."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Sayings(Progress):
         self.said.append(text)
 
 
-def load_part(load: Load, lease: PartLease, sayings: Sayings, freed: set[str]) -> PartLoaded:
+def load_part(load: Load, lease: PartLease, sayings: CollectedMessages, freed: set[str]) -> PartLoaded:
     """Send the rows of the batch's part. Raises `LedgerError`.
 
     lease, sayings: those of the load, with their own types. freed: keys of rows in doubt that may be sent again,

@@ -11,13 +11,13 @@ from typing import Any
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.replies import NoResult
 from pipelines.client.threads import threads
-from pipelines.ledger.former import Former, earlier_versions, withdrawn
+from pipelines.ledger.former import FormerVersion, earlier_versions, withdrawn
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.states import LANDED, UNDECIDED
 from pipelines.loading.book import Book
 from pipelines.loading.changes import Changes
-from pipelines.loading.ownership import GIVEN_AGAIN, GONE, Made, places
-from pipelines.loading.row import Row
+from pipelines.loading.ownership import GIVEN_AGAIN, GONE, KnownResource, places
+from pipelines.loading.row import AcceptedRow
 
 UPDATES_A_COMMIT = 64
 NOT_THERE = (GONE, GIVEN_AGAIN)
@@ -28,7 +28,7 @@ LEFT = (
 )
 
 
-def update_tasks(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> None:
+def update_tasks(book: Book, updates: Sequence[tuple[AcceptedRow, KnownRecord]]) -> None:
     """Update tasks to their rows, several side by side; no two rows may be of one record."""
     if not updates:
         return
@@ -51,7 +51,9 @@ def take_back_superseded(book: Book) -> None:
         return
     standing = earlier_versions(book.load.ledger, *book.load.of)
     known = book.load.ledger.known(*book.load.of, {version.key for version in standing})
-    old = {version: Made.of(version) for version in standing if _is_superseded(version, known.get(version.key))}
+    old = {
+        version: KnownResource.of(version) for version in standing if _is_superseded(version, known.get(version.key))
+    }
     refused = _take_back(book, old)
     there = _there(book, list(refused), old)
     moved = {
@@ -66,13 +68,13 @@ def take_back_superseded(book: Book) -> None:
         book.load.progress.say(f"{left:,} {LEFT}")
 
 
-def _take_back(book: Book, old: Mapping[Former, Made]) -> dict[Former, Mapping[str, Any] | None]:
+def _take_back(book: Book, old: Mapping[FormerVersion, KnownResource]) -> dict[FormerVersion, Mapping[str, Any] | None]:
     """Take the resources of earlier versions back.
 
     Returns:
         The versions whose resource is missing, is another's, or cannot be changed, each with its outcome.
     """
-    changes, refused = _changes(book), dict[Former, Mapping[str, Any] | None]()
+    changes, refused = _changes(book), dict[FormerVersion, Mapping[str, Any] | None]()
     with threads(book.load.batch.pace.at_once, "take back") as pool:
         for version, posted in zip(old, pool.map(changes.take_back, old.values()), strict=True):
             book.loaded.unusable = book.loaded.unusable or posted.unusable
@@ -83,7 +85,9 @@ def _take_back(book: Book, old: Mapping[Former, Made]) -> dict[Former, Mapping[s
     return refused
 
 
-def _there(book: Book, versions: Sequence[Former], old: Mapping[Former, Made]) -> dict[Former, list[str]]:
+def _there(
+    book: Book, versions: Sequence[FormerVersion], old: Mapping[FormerVersion, KnownResource]
+) -> dict[FormerVersion, list[str]]:
     """Return the ids at the target by earlier versions' identifiers; an empty dict if the target does not answer."""
     if not book.load.owner.shown:
         return {version: [] for version in versions}
@@ -98,13 +102,13 @@ def _changes(book: Book) -> Changes:
     return Changes(book.load.client, book.confirm, book.load.owner)
 
 
-def _made(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Made]:
+def _made(book: Book, updates: Sequence[tuple[AcceptedRow, KnownRecord]]) -> list[KnownResource]:
     """Return the resources to update. Each may belong to the patient before the update, or to the one in the row."""
     begun = [record.key for _, record in updates if record.state in UNDECIDED]
     before = {each.key: each.patient_id for each in earlier_versions(book.load.ledger, *book.load.of, begun, "kept")}
-    return [Made.of(record, row.patient_id, before.get(record.key)) for row, record in updates]
+    return [KnownResource.of(record, row.patient_id, before.get(record.key)) for row, record in updates]
 
 
-def _is_superseded(version: Former, record: KnownRecord | None) -> bool:
+def _is_superseded(version: FormerVersion, record: KnownRecord | None) -> bool:
     """True if the record is there in a later generation. A version of the same generation waits for an undo."""
     return record is not None and record.generation > version.generation and record.state in (*LANDED, "undone")

@@ -6,17 +6,17 @@ from typing import Any
 
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Attempts
-from pipelines.client.replies import Conflict, NotDone, NotSent, Refused, Unknown, unusable
+from pipelines.client.replies import NotDone, NotSent, RequestRefused, UnknownOutcome, WriteConflict, unusable
 from pipelines.client.steps import BARE, Step
 from pipelines.ledger.lease import LeaseLost
-from pipelines.loading.answered import TOO_LARGE, Posted, Result, made, read_existing, refused
+from pipelines.loading.answered import TOO_LARGE, PostResult, RowResult, created_result, read_existing, refused_result
 from pipelines.loading.book import Book
-from pipelines.loading.row import Identity, Row, dated, own_identifiers
-from pipelines.loading.sending import UNKNOWN_TRIES, BundleSender, Send, Sent, told_apart
-from pipelines.loading.why import Why
+from pipelines.loading.row import AcceptedRow, Identity, dated_body, own_identifiers
+from pipelines.loading.sending import UNKNOWN_TRIES, BundleSender, Send, SentResults, told_apart
+from pipelines.loading.why import RefusalReasons
 
 
-def sender(book: Book, why: Why, read_all: Callable[..., Any] = map) -> Send:
+def sender(book: Book, why: RefusalReasons, read_all: Callable[..., Any] = map) -> Send:
     """Return the sender of units at a book's step: bundles, or single rows. read_all: runs reads side by side."""
     load, step = book.load, book.step
     if step.bundle:
@@ -24,10 +24,10 @@ def sender(book: Book, why: Why, read_all: Callable[..., Any] = map) -> Send:
             load.client, load.identity, BundleSender(load.client, load.identity, step, why.whole, read_all).send
         )
 
-    def send(unit: Sequence[Row]) -> Sent:
+    def send(unit: Sequence[AcceptedRow]) -> SentResults:
         (row,) = unit
         posted = post(load.client, load.resource, row, confirm=book.confirm, step=step, identity=load.identity)
-        return Sent({0: why.whole(posted.result, dated(load.resource, row))}, posted.unusable)
+        return SentResults({0: why.whole(posted.result, dated_body(load.resource, row))}, posted.unusable)
 
     return told_apart(load.client, load.identity, send) if step.conditional else send
 
@@ -35,11 +35,11 @@ def sender(book: Book, why: Why, read_all: Callable[..., Any] = map) -> Send:
 def post(
     client: FhirClient,
     resource_type: str,
-    row: Row,
+    row: AcceptedRow,
     confirm: Callable[[], None] = lambda: None,
     step: Step = BARE,
     identity: Identity | None = None,
-) -> Posted:
+) -> PostResult:
     """Send one row. Try again with pauses while surely nothing was done, or while a repeat makes no second resource.
 
     confirm: called before another attempt; raises `LeaseLost` if another loader took over during the pause. identity:
@@ -51,31 +51,31 @@ def post(
         try:
             reply = client.create(resource_type, body, condition)
             is_new = reply.kind == "created"
-            result = made(reply) if is_new else read_existing(client, resource_type, body, reply, unsure)
-            return Posted(result or Result("in_doubt"))
-        except Refused as error:
-            return Posted(refused(error.reply))
-        except Unknown as error:
-            safe = condition is not None and (step.repeats or isinstance(error, Conflict))
+            result = created_result(reply) if is_new else read_existing(client, resource_type, body, reply, unsure)
+            return PostResult(result or RowResult("in_doubt"))
+        except RequestRefused as error:
+            return PostResult(refused_result(error.reply))
+        except UnknownOutcome as error:
+            safe = condition is not None and (step.repeats or isinstance(error, WriteConflict))
             if not safe or attempts.number >= UNKNOWN_TRIES:
-                return Posted(Result("in_doubt"))
+                return PostResult(RowResult("in_doubt"))
             problem, asked, final, unsure = f"no clear answer ({error})", None, False, True
         except (NotSent, NotDone) as error:
             if isinstance(error, NotDone) and error.reply.status == TOO_LARGE:
-                return Posted(refused(error.reply))
+                return PostResult(refused_result(error.reply))
             problem, asked, final = str(error), error.retry_after, error.final
         if not attempts.next(asked, final):
             state = "in_doubt" if unsure else "planned"
-            return Posted(Result(state), unusable(problem, attempts.number))
+            return PostResult(RowResult(state), unusable(problem, attempts.number))
         try:
             confirm()
         except LeaseLost as error:
-            return Posted(Result("in_doubt"), str(error))
+            return PostResult(RowResult("in_doubt"), str(error))
 
 
-def _as_sent(resource_type: str, row: Row, step: Step, identity: Identity | None) -> tuple[str, str | None]:
+def _as_sent(resource_type: str, row: AcceptedRow, step: Step, identity: Identity | None) -> tuple[str, str | None]:
     """Return the body of a row, with its identifier if the step names rows, and the condition of its create."""
     if not step.named or identity is None:
-        return own_identifiers(dated(resource_type, row))[0], None
+        return own_identifiers(dated_body(resource_type, row))[0], None
     body, asked = identity.entry(row)
     return body, json.loads(asked) if step.conditional else None

@@ -9,9 +9,9 @@ from pipelines.ledger.rejects import found_there
 from pipelines.ledger.rows import Repeat
 from pipelines.loading.accepted import ROWS_A_LOOK, plain_columns
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import Loaded
-from pipelines.loading.row import Row
-from pipelines.session.answers import Answers
+from pipelines.loading.loaded import LoadCounts
+from pipelines.loading.row import AcceptedRow
+from pipelines.session.answers import LoadAnswers
 
 SKIPPED = "line key patient_id source_at amount_cents".split()
 
@@ -19,7 +19,7 @@ SKIPPED = "line key patient_id source_at amount_cents".split()
 class Repeats:
     """Writer of the repeats of one load."""
 
-    def __init__(self, load: Load, answers: Answers) -> None:
+    def __init__(self, load: Load, answers: LoadAnswers) -> None:
         self._load, self._answers = load, answers
 
     def note(self, repeats: Sequence[Repeat], at: str | None = None) -> None:
@@ -47,7 +47,7 @@ class Repeats:
         if self._answers and (answers := self._answers.of_lines(lines)):
             found_there(self._load.ledger, self._load.of[0], self._load.batch.batch_id, answers)
 
-    def note_skipped(self, loaded: Loaded) -> None:
+    def note_skipped(self, loaded: LoadCounts) -> None:
         """Count and note equal repeats within the file, which count once, and doubtful records that the target has.
 
         Nothing else happens to these rows, so this comes before all others.
@@ -67,6 +67,6 @@ class Repeats:
         return self._load.ledger.is_read_otherwise(batch.target, batch.batch_id, batch.feed.hash)
 
 
-def as_repeat(row: Row, state: str, resource_id: str | None) -> Repeat:
+def as_repeat(row: AcceptedRow, state: str, resource_id: str | None) -> Repeat:
     """Return the entry of a row whose record is from another line."""
     return Repeat(row.line, row.key, state, resource_id, row.patient_id, row.source_at, row.amount_cents)

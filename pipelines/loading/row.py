@@ -12,7 +12,7 @@ from fhir_service.interface.json_text import parse_json
 from pipelines.client.identifiers import IMPORTERS, identifier_value
 from pipelines.client.shapes import objects_in
 from pipelines.ledger.rows import KnownRecord
-from pipelines.loading.answered import Posted
+from pipelines.loading.answered import PostResult
 from pipelines.validation.content import dump
 
 DATED = {"Task": "authoredOn", "QuestionnaireResponse": "authored", "PaymentNotice": "created"}
@@ -20,7 +20,7 @@ DATED = {"Task": "authoredOn", "QuestionnaireResponse": "authored", "PaymentNoti
 PLAIN_KEY = re.compile(r"[A-Za-z0-9._~-]+")
 
 
-class Row(NamedTuple):
+class AcceptedRow(NamedTuple):
     """An accepted record on its way.
 
     known: the ledger has a record of its key. intended: an earlier intent may have reached the target. elsewhere: the
@@ -45,7 +45,7 @@ class Row(NamedTuple):
     elsewhere: bool = False
     change: str = ""
     text_hash: str | None = None
-    found: Posted | None = None
+    found: PostResult | None = None
 
     def is_held_by(self, record: KnownRecord) -> bool:
         """True if a record has the row's content; an older version may have recorded another hash of it."""
@@ -64,7 +64,7 @@ class Row(NamedTuple):
         return self.change in ("first", "again")
 
 
-def dated(resource_type: str, row: Row) -> str:
+def dated_body(resource_type: str, row: AcceptedRow) -> str:
     """Return the prepared body, with the moment of the first attempt if the source gives none."""
     name = DATED[resource_type]
     return row.body if _has(row.body, name) else f'{row.body[:-1]},"{name}":"{row.first_attempt_at}"}}'
@@ -102,14 +102,14 @@ class Identity(NamedTuple):
     def system(self) -> str:
         return f"{IMPORTERS}{self.source}:{self.resource_type}"
 
-    def entry(self, row: Row) -> tuple[str, str]:
+    def entry(self, row: AcceptedRow) -> tuple[str, str]:
         """Return the body as sent, and `ifNoneExist` as a JSON string.
 
         The body is the prepared JSON, with a date if the source has none, and with our identifier after the source's
         own.
         """
         before, after, condition = _around(self)
-        body, own = own_identifiers(dated(self.resource_type, row))
+        body, own = own_identifiers(dated_body(self.resource_type, row))
         if own:
             before = before.replace('"identifier":[', f'"identifier":[{dump(own)[1:-1]},', 1)
         value = asked = identifier_value(row.key, row.generation)

@@ -14,15 +14,15 @@ from pipelines.client.identifiers import has_names_of_another
 from pipelines.client.pace import Attempts
 from pipelines.client.replies import (
     NOT_OFFERED,
-    Conflict,
-    Failed,
-    Late,
     NotDone,
     NotOffered,
     NotSent,
-    Refused,
     Reply,
-    Unknown,
+    RequestRefused,
+    TargetFailed,
+    TimedOut,
+    UnknownOutcome,
+    WriteConflict,
     unusable,
 )
 from pipelines.client.steps import Step
@@ -31,16 +31,16 @@ from pipelines.loading.answered import (
     SEVERAL_THERE,
     TOO_LARGE,
     Bodies,
-    Result,
-    compared,
+    RowResult,
+    compared_result,
     existing,
     of_its_row,
     read_back,
-    settled,
+    settled_result,
 )
-from pipelines.loading.limits import Sizes, Trouble
+from pipelines.loading.limits import BundleSizes, TroubleCounter
 from pipelines.loading.lookup import Finding, by_identifier
-from pipelines.loading.row import Identity, Row
+from pipelines.loading.row import AcceptedRow, Identity
 
 NO_ANSWER = "no clear answer ({})"
 UNKNOWN_TRIES = 4
@@ -58,20 +58,20 @@ OF_AN_ENTRY = (400, 404, 412, 413, 422)
 
 
 @dataclass(slots=True)
-class Sent:
+class SentResults:
     """Results by the rows' places. `unusable` is the sentence that ends the load.
 
     not_offered: the answer was that of a server that takes no bundles. misplaced: answers were in another order than
     their rows.
     """
 
-    results: dict[int, Result] = field(default_factory=dict)
+    results: dict[int, RowResult] = field(default_factory=dict)
     unusable: str | None = None
     not_offered: bool = False
     misplaced: bool = False
 
 
-Send = Callable[[Sequence[Row]], Sent]
+Send = Callable[[Sequence[AcceptedRow]], SentResults]
 """Sends the rows of a bundle."""
 
 
@@ -88,11 +88,11 @@ class BundleSender:
         client: FhirClient,
         identity: Identity,
         step: Step,
-        whole: Callable[[Result, str], Result],
+        whole: Callable[[RowResult, str], RowResult],
         read_all: Callable[..., Any] = map,
     ) -> None:
         self.client, self.resource_type, self.step, self.read_all = client, identity.resource_type, step, read_all
-        self.sizes, self.trouble = Sizes(client.timeout), Trouble(client, identity.resource_type)
+        self.sizes, self.trouble = BundleSizes(client.timeout), TroubleCounter(client, identity.resource_type)
         self.identity, self._whole = identity, whole
 
     @property
@@ -100,7 +100,7 @@ class BundleSender:
         """The type of the bundles."""
         return self.step.bundle or "batch"
 
-    def send(self, rows: Sequence[Row]) -> Sent:
+    def send(self, rows: Sequence[AcceptedRow]) -> SentResults:
         """Send the rows, in a limited number of attempts, until each has a result. No error of the target is raised."""
         entries = [self.identity.entry(row) for row in rows]
         sent = _Sending(self, rows, entries).run()
@@ -110,7 +110,7 @@ class BundleSender:
         return sent
 
 
-class Left(NamedTuple):
+class LeftRows(NamedTuple):
     """The rows that an attempt left to be sent again.
 
     places: of the rows. problem: the reason. asked: the pause that the target asked for. unclear: the outcome is
@@ -132,20 +132,20 @@ class _Sending:
     unsure: places of rows that a request may have created, an earlier request or one of this bundle.
     """
 
-    def __init__(self, way: BundleSender, rows: Sequence[Row], entries: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, way: BundleSender, rows: Sequence[AcceptedRow], entries: Sequence[tuple[str, str]]) -> None:
         self._way, self._rows, self._entries = way, rows, entries
         self._sizes = [len(body) for body, _ in entries]
         self._unsure = {at for at, row in enumerate(rows) if row.intended}
         self._stopped: set[str] = set()
-        self._sent = Sent()
+        self._sent = SentResults()
 
-    def run(self) -> Sent:
+    def run(self) -> SentResults:
         if self._unsure and not self._way.step.repeats:
             self._way.sizes.begin_small(self._size(range(len(self._rows))))
         self._parts(self._way.sizes.parts(range(len(self._rows)), self._sizes))
         if len(self._sent.results) < len(self._rows):
             for at in range(len(self._rows)):
-                self._sent.results.setdefault(at, Result("in_doubt" if at in self._unsure else "planned"))
+                self._sent.results.setdefault(at, RowResult("in_doubt" if at in self._unsure else "planned"))
         return self._sent
 
     def _parts(self, parts: Iterable[list[int]]) -> None:
@@ -171,7 +171,7 @@ class _Sending:
                 self._parts(self._way.sizes.parts(places, self._sizes))
                 return
 
-    def _try(self, places: list[int], tries: int) -> Left:
+    def _try(self, places: list[int], tries: int) -> LeftRows:
         try:
             entries = [self._entries[at] for at in places]
             replies = self._way.client.create_all(self._way.resource_type, entries, self._way.kind)
@@ -179,49 +179,49 @@ class _Sending:
             self._way.trouble.is_over()
             return self._take(places, replies, tries)
         except NotSent as error:
-            return Left(places, str(error), error.retry_after, final=error.final)
-        except (NotDone, Refused) as error:
+            return LeftRows(places, str(error), error.retry_after, final=error.final)
+        except (NotDone, RequestRefused) as error:
             return self._whole(places, error)
-        except Unknown as error:
+        except UnknownOutcome as error:
             self._unsure.update(places)
             self._sent.not_offered = isinstance(error, NotOffered)
-            if isinstance(error, Failed) and self._way.kind == "transaction":
+            if isinstance(error, TargetFailed) and self._way.kind == "transaction":
                 return self._failed(places, error, tries)
             seconds = self._way.client.seconds
-            late = isinstance(error, Late) and len(places) > 1 and seconds >= IN_TIME
+            late = isinstance(error, TimedOut) and len(places) > 1 and seconds >= IN_TIME
             if late:
                 self._way.sizes.found_slow(self._size(places), seconds)
-            if not (self._way.step.repeats or isinstance(error, Conflict)):
+            if not (self._way.step.repeats or isinstance(error, WriteConflict)):
                 return self._doubt(places, late)
-            return Left(places, NO_ANSWER.format(error), unclear=True, late=late)
+            return LeftRows(places, NO_ANSWER.format(error), unclear=True, late=late)
 
-    def _failed(self, places: list[int], error: Failed, tries: int) -> Left:
+    def _failed(self, places: list[int], error: TargetFailed, tries: int) -> LeftRows:
         """Send a transaction that failed at the target in halves. One row alone is tried again, then it is in doubt."""
         if len(places) > 1:
             return self._halve(places)
-        return Left(places, NO_ANSWER.format(error)) if tries < UNKNOWN_TRIES else self._doubt(places)
+        return LeftRows(places, NO_ANSWER.format(error)) if tries < UNKNOWN_TRIES else self._doubt(places)
 
-    def _doubt(self, places: list[int], late: bool = False) -> Left:
+    def _doubt(self, places: list[int], late: bool = False) -> LeftRows:
         """Leave rows in doubt: their request may still be under way, and a repeat could make second resources."""
         for at in places:
-            self._sent.results[at] = Result("in_doubt")
+            self._sent.results[at] = RowResult("in_doubt")
             self._stopped.add(self._rows[at].lane)
         self._sent.unusable = self._way.trouble.met(counts=not late)
-        return Left([], "")
+        return LeftRows([], "")
 
-    def _halve(self, places: list[int]) -> Left:
+    def _halve(self, places: list[int]) -> LeftRows:
         middle = len(places) // 2
         self._parts([places[:middle], places[middle:]])
-        return Left([], "")
+        return LeftRows([], "")
 
     def _size(self, places: Iterable[int]) -> int:
         return sum(self._sizes[at] for at in places)
 
-    def _whole(self, places: list[int], error: NotDone | Refused) -> Left:
+    def _whole(self, places: list[int], error: NotDone | RequestRefused) -> LeftRows:
         """Send a bundle that was refused as a whole in parts, so that a row's refusal is its own."""
         reply = error.reply
         if reply.kind == "not done" and reply.status != TOO_LARGE:
-            return Left(places, str(error), reply.retry_after)
+            return LeftRows(places, str(error), reply.retry_after)
         if reply.status == TOO_LARGE:
             self._way.sizes.found_too_large(self._size(places))
         self._sent.not_offered = reply.status in NOT_OFFERED
@@ -232,16 +232,16 @@ class _Sending:
         else:
             self._way.trouble.is_over()
             outcome = of_its_row(reply.outcome, self._way.resource_type)
-            self._sent.results[places[0]] = Result("refused", None, reply.status, outcome)
-        return Left([], "")
+            self._sent.results[places[0]] = RowResult("refused", None, reply.status, outcome)
+        return LeftRows([], "")
 
-    def _take(self, places: list[int], replies: list[Reply], tries: int) -> Left:
+    def _take(self, places: list[int], replies: list[Reply], tries: int) -> LeftRows:
         """Take the results of the replies; return the rows that are to be sent again."""
         existed = [reply.resource_id or "" for reply in replies if reply.kind == "existed"]
         bodies = read_back(self._way.client, self._way.resource_type, existed, self._way.read_all)
         left: list[int] = []
         for at, reply in zip(places, replies, strict=True):
-            result = self._existing(at, reply, bodies) if reply.kind == "existed" else settled(reply)
+            result = self._existing(at, reply, bodies) if reply.kind == "existed" else settled_result(reply)
             if result is None and reply.kind != "not done":
                 self._unsure.add(at)
                 # A row that the condition found may be sent again. A row that may exist without being visible yet may
@@ -249,7 +249,7 @@ class _Sending:
                 again = self._way.step.repeats or reply.kind == "existed"
                 if not again:
                     self._stopped.add(self._rows[at].lane)
-                result = None if again and tries < UNKNOWN_TRIES else Result("in_doubt", None, reply.status or None)
+                result = None if again and tries < UNKNOWN_TRIES else RowResult("in_doubt", None, reply.status or None)
             if result is None:
                 left.append(at)
             else:
@@ -258,7 +258,7 @@ class _Sending:
             self._sent.misplaced = True
             return self._doubt(places)
         left = [at for at in left if self._rows[at].lane not in self._stopped]
-        return Left(left, f"{counted(len(left), 'entry', 'entries')} without an outcome")
+        return LeftRows(left, f"{counted(len(left), 'entry', 'entries')} without an outcome")
 
     def _are_misplaced(self, places: list[int], replies: list[Reply]) -> bool:
         """True if the answers are in another order than the rows.
@@ -274,7 +274,7 @@ class _Sending:
         doubtful = [self._rows[at] for at in refused if results[at].status != SEVERAL]
         return are_there(way.client, way.identity, doubtful)
 
-    def _existing(self, at: int, reply: Reply, bodies: Bodies) -> Result | None:
+    def _existing(self, at: int, reply: Reply, bodies: Bodies) -> RowResult | None:
         """Return the result of a 200 answer, compared with the resource as read back; None if that is unreadable."""
         return existing(self._way.resource_type, self._entries[at][0], reply, bodies, at in self._unsure)
 
@@ -293,23 +293,24 @@ def are_of_others(client: FhirClient, kind: str, made: Sequence[tuple[Entry, str
     return any(body is not None and has_names_of_another(orjson.loads(sent), body) for sent, body in found)
 
 
-def are_there(client: FhirClient, identity: Identity, refused: Sequence[Row]) -> bool:
+def are_there(client: FhirClient, identity: Identity, refused: Sequence[AcceptedRow]) -> bool:
     """True if the target has a row that was refused, by its answer. The row is searched for by its identifier."""
     found = by_identifier(client, identity, refused, None)
     return any(
-        compared(identity.resource_type, identity.entry(row)[0], body, str(body["id"]), None, False).state != "refused"
+        compared_result(identity.resource_type, identity.entry(row)[0], body, str(body["id"]), None, False).state
+        != "refused"
         for row in refused
         for body in found[row.key].there
     )
 
 
-def of_finding(identity: Identity, row: Row, finding: Finding) -> Result | None:
+def of_finding(identity: Identity, row: AcceptedRow, finding: Finding) -> RowResult | None:
     """The result of a row by what a search for its identifier shows; None where that shows nothing of it."""
     if len(finding.there) > 1:
-        return Result("refused", outcome=SEVERAL_THERE)
+        return RowResult("refused", outcome=SEVERAL_THERE)
     for body in finding.there:
         sent, _ = identity.entry(row)
-        return compared(identity.resource_type, sent, body, str(body["id"]), None, row.intended)
+        return compared_result(identity.resource_type, sent, body, str(body["id"]), None, row.intended)
     return None
 
 
@@ -318,7 +319,7 @@ def told_apart(client: FhirClient, identity: Identity, send: Send) -> Send:
     case or accents. One of these may be the row's own.
     """
 
-    def sent(unit: Sequence[Row]) -> Sent:
+    def sent(unit: Sequence[AcceptedRow]) -> SentResults:
         done = send(unit)
         places = [at for at, each in done.results.items() if (each.state, each.status) == ("refused", SEVERAL)]
         found = by_identifier(client, identity, [unit[at] for at in places], None)

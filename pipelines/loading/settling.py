@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 from pipelines.client.client import FhirClient
 from pipelines.client.steps import Step
-from pipelines.ledger.doubts import Doubtful, doubtful, known_resources, made_before, sightings
+from pipelines.ledger.doubts import DoubtfulRecord, doubtful, known_resources, made_before, sightings
 from pipelines.ledger.former import earlier_versions
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Outcome
 from pipelines.loading.accepted import rows_in
 from pipelines.loading.lookup import ABSENT, FOUND, Doubt, due, look_up
-from pipelines.loading.row import Identity, Row
+from pipelines.loading.row import AcceptedRow, Identity
 from pipelines.loading.target_clock import TargetClock
 
 ROWS_A_COMMIT = 1_000
@@ -31,10 +31,10 @@ NOT_BY_ITSELF = (
 )
 
 
-class Found(NamedTuple):
+class AdoptedRow(NamedTuple):
     """A row whose resource the target has, with the row's new state."""
 
-    row: Row
+    row: AcceptedRow
     state: str
     resource_id: str
 
@@ -58,15 +58,15 @@ class Present:
 
 
 @dataclass
-class Settled:
+class SettledRows:
     """The result of settling rows in doubt.
 
     adopted: rows that were found. resend: rows that may be sent again by themselves. left: the others, with reasons.
     """
 
-    adopted: list[Found] = field(default_factory=list)
-    resend: list[Row] = field(default_factory=list)
-    left: list[tuple[Row, str]] = field(default_factory=list)
+    adopted: list[AdoptedRow] = field(default_factory=list)
+    resend: list[AcceptedRow] = field(default_factory=list)
+    left: list[tuple[AcceptedRow, str]] = field(default_factory=list)
 
 
 def settle_doubts(
@@ -79,7 +79,7 @@ def settle_doubts(
     step: Step,
     settling_seconds: float,
     apart_from: Path | None = None,
-) -> Settled:
+) -> SettledRows:
     """Settle the doubts `of` a source, resource type and batch, as far as possible. accepted: the files with their
     rows.
 
@@ -90,7 +90,7 @@ def settle_doubts(
     """
     source, resource_type, batch_id = of
     records = [r for r in doubtful(ledger, target, batch_id) if r[:2] == (source, resource_type) and not r.is_change]
-    settled = Settled()
+    settled = SettledRows()
     if not records:
         return settled
     doubts = as_doubts(ledger, target, resource_type, records, accepted, step.named)
@@ -101,7 +101,7 @@ def settle_doubts(
     made = None if step.repeats else made_before(ledger, target, source, resource_type, batch_id)
     findings = look_up(client, Identity(source, resource_type), doubts, ours, made)
     noted = TargetClock.in_runs({each.parent for each in accepted}, target)
-    found, present = list[tuple[Row, str]](), Present(ledger, client, batch_id, noted)
+    found, present = list[tuple[AcceptedRow, str]](), Present(ledger, client, batch_id, noted)
     for doubt in doubts:
         finding = findings[doubt.row.key]
         if finding.state == FOUND and finding.resource_id:
@@ -117,7 +117,12 @@ def settle_doubts(
 
 
 def as_doubts(
-    ledger: Ledger, target: str, resource_type: str, records: Sequence[Doubtful], accepted: Sequence[Path], named: bool
+    ledger: Ledger,
+    target: str,
+    resource_type: str,
+    records: Sequence[DoubtfulRecord],
+    accepted: Sequence[Path],
+    named: bool,
 ) -> list[Doubt]:
     """Return records in doubt with their rows and what was known before; leave out records whose row is not in a file.
 
@@ -139,11 +144,11 @@ def as_doubts(
     ]
 
 
-def _adopt(ledger: Ledger, of: tuple[str, str, str], found: Sequence[tuple[Row, str]]) -> list[Found]:
+def _adopt(ledger: Ledger, of: tuple[str, str, str], found: Sequence[tuple[AcceptedRow, str]]) -> list[AdoptedRow]:
     """Adopt rows whose resources the target has, some in each commit. One query finds those that replace a version."""
     replaced = {each.key for each in earlier_versions(ledger, *of, [row.key for row, _ in found if row.generation > 1])}
     states = ("superseded" if row.key in replaced else "adopted" for row, _ in found)
-    adopted = [Found(row, state, name) for (row, name), state in zip(found, states, strict=True)]
+    adopted = [AdoptedRow(row, state, name) for (row, name), state in zip(found, states, strict=True)]
     for at in range(0, len(adopted), ROWS_A_COMMIT):
         some = adopted[at : at + ROWS_A_COMMIT]
         ledger.settle(*of, [Outcome(row.key, row.generation, state, name, None) for row, state, name in some])

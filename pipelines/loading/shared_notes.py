@@ -15,19 +15,19 @@ from pipelines.client.client import FhirClient
 from pipelines.client.comparison import is_note_id
 from pipelines.client.replies import TargetUnusable
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.lease import Held
+from pipelines.ledger.lease import HeldRight
 from pipelines.ledger.notes import RESPONSE, Group, keep_members, members_of
 from pipelines.ledger.states import ASKED, MADE
-from pipelines.loading.answered import Result, read_back
-from pipelines.loading.loaded import Batch
-from pipelines.loading.row import Row
-from pipelines.loading.sending import Send, Sent
+from pipelines.loading.answered import RowResult, read_back
+from pipelines.loading.loaded import BatchRun
+from pipelines.loading.row import AcceptedRow
+from pipelines.loading.sending import Send, SentResults
 
 GROUPS_KEPT = 20_000
 """Groups whose note is remembered: many more than are under way at once. The ledger knows the others."""
 
 
-class Found(NamedTuple):
+class FoundNotes(NamedTuple):
     """The notes of groups, as note-id extensions in JSON. held: groups that may or may not have a note."""
 
     notes: dict[Group, str]
@@ -40,7 +40,7 @@ class Found(NamedTuple):
 class SharedNotes:
     """The notes of one load. Safe in several threads: a group is in one lane, so no two threads have one group."""
 
-    def __init__(self, batch: Batch, client: FhirClient, ledger: LedgerAccess) -> None:
+    def __init__(self, batch: BatchRun, client: FhirClient, ledger: LedgerAccess) -> None:
         self._client, self._ledger = client, ledger
         self._target, self._batch_id, self._source = batch.target, batch.batch_id, batch.feed.source
         self._zone = ZoneInfo(batch.feed.file.timezone)
@@ -49,27 +49,29 @@ class SharedNotes:
         self._notes: dict[Group, str] = {}
 
     @classmethod
-    def of(cls, batch: Batch, client: FhirClient, ledger: LedgerAccess) -> Self | None:
+    def of(cls, batch: BatchRun, client: FhirClient, ledger: LedgerAccess) -> Self | None:
         """Return the shared notes of a batch; None if its feed does not use them."""
         return cls(batch, client, ledger) if batch.feed.file.notes == "patient-day" else None
 
-    def group(self, row: Row) -> Group | None:
+    def group(self, row: AcceptedRow) -> Group | None:
         """Return the group of a row; None if the row does not share a note."""
         return group_of(row, self._zone)
 
-    def keep(self, lease: Held, rows: Iterable[Row]) -> None:
+    def keep(self, lease: HeldRight, rows: Iterable[AcceptedRow]) -> None:
         """Note which rows, about to be sent, share a note. Raises `LeaseLost`."""
         groups = ((row, self.group(row)) for row in rows)
         keep_members(
             self._ledger, lease, self._source, [(row.key, row.generation, group) for row, group in groups if group]
         )
 
-    def made(self, group: Group | None, result: Result) -> None:
+    def made(self, group: Group | None, result: RowResult) -> None:
         """Remember a response that is at the target now."""
         if group and result.resource_id and result.state in MADE:
             self._remember(self._made, group, result.resource_id)
 
-    def find(self, groups: Collection[Group], sending: Collection[str], read_all: Callable[..., Any] = map) -> Found:
+    def find(
+        self, groups: Collection[Group], sending: Collection[str], read_all: Callable[..., Any] = map
+    ) -> FoundNotes:
         """Return the notes that groups have already. sending: keys whose outcome is about to be known.
 
         Raises `TargetUnusable` if a response that has the note cannot be read, or does not show it.
@@ -86,7 +88,7 @@ class SharedNotes:
         for group, note in self._read(there, read_all).items():
             self._remember(self._notes, group, note)
             notes[group] = note
-        return Found(notes, held.difference(notes))
+        return FoundNotes(notes, held.difference(notes))
 
     def _read(self, there: Mapping[Group, list[str]], read_all: Callable[..., Any]) -> dict[Group, str]:
         """Return the note of the first response of each group that was not taken back."""
@@ -120,26 +122,28 @@ class _InTurns:
     def __init__(self, notes: SharedNotes, send: Send, read_all: Callable[..., Any]) -> None:
         self._notes, self._send, self._read_all = notes, send, read_all
 
-    def send(self, rows: Sequence[Row]) -> Sent:
+    def send(self, rows: Sequence[AcceptedRow]) -> SentResults:
         groups = [self._notes.group(row) for row in rows]
-        sent, left = Sent(), list(range(len(rows)))
+        sent, left = SentResults(), list(range(len(rows)))
         while left and not sent.unusable:
             try:
                 left = self._turn(rows, groups, left, sent)
             except TargetUnusable as error:
                 sent.unusable = str(error)
         for at, row in enumerate(rows):
-            sent.results.setdefault(at, Result(row.left))
+            sent.results.setdefault(at, RowResult(row.left))
         return sent
 
-    def _turn(self, rows: Sequence[Row], groups: Sequence[Group | None], left: list[int], sent: Sent) -> list[int]:
+    def _turn(
+        self, rows: Sequence[AcceptedRow], groups: Sequence[Group | None], left: list[int], sent: SentResults
+    ) -> list[int]:
         """Send the rows that may be sent now; return those to be sent next."""
         wanted = {group for at in left if (group := groups[at])}
         found = self._notes.find(wanted, {rows[at].key for at in left}, self._read_all)
         free = [at for at in left if groups[at] not in found.held]
         heads = _heads(rows, groups, free, found.notes)
         going = [at for at in free if groups[at] is None or groups[at] in found.notes or at in heads]
-        part = self._send([in_note(rows[at], found.note(groups[at])) for at in going]) if going else Sent()
+        part = self._send([in_note(rows[at], found.note(groups[at])) for at in going]) if going else SentResults()
         for place, result in part.results.items():
             sent.results[going[place]] = result
             self._notes.made(groups[going[place]], result)
@@ -150,7 +154,7 @@ class _InTurns:
 
 
 def _heads(
-    rows: Sequence[Row], groups: Sequence[Group | None], places: Sequence[int], notes: Mapping[Group, str]
+    rows: Sequence[AcceptedRow], groups: Sequence[Group | None], places: Sequence[int], notes: Mapping[Group, str]
 ) -> set[int]:
     """Return, for each group without a note, the row that makes it: one that may be there already, else the first."""
     heads: dict[Group, int] = {}
@@ -164,7 +168,7 @@ def _heads(
 # -- rows and their notes
 
 
-def group_of(row: Row, zone: ZoneInfo) -> Group | None:
+def group_of(row: AcceptedRow, zone: ZoneInfo) -> Group | None:
     """Return patient and local day of a response; None if it names an encounter or a note of its own."""
     if row.patient_id is None or '"encounter":' in row.body or any(map(is_note_id, _extensions(row.body))):
         return None
@@ -174,7 +178,7 @@ def group_of(row: Row, zone: ZoneInfo) -> Group | None:
     return Group(row.patient_id, datetime.fromisoformat(at).astimezone(zone).date().isoformat())
 
 
-def in_note(row: Row, note: str | None) -> Row:
+def in_note(row: AcceptedRow, note: str | None) -> AcceptedRow:
     """Return the row as it is sent into a note, which is given as the JSON of the note-id extension."""
     if note is None:
         return row

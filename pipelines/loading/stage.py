@@ -11,11 +11,11 @@ from pipelines.loading.book import Book
 from pipelines.loading.carrying import Carrier
 from pipelines.loading.intake import Intake
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import Loaded
+from pipelines.loading.loaded import LoadCounts
 from pipelines.loading.policies import take_back_superseded
 
 
-def load(this: Load) -> Loaded:
+def load(this: Load) -> LoadCounts:
     """Send the rows of `accepted.parquet` that the ledger does not know as done. Raises `LedgerError`."""
     book = Book(this)
     intake, _ = before(book)
@@ -38,7 +38,7 @@ def note_to_come(book: Book) -> None:
         resubmit(book.load.ledger, *book.load.of, book.load.batch.batch_id, found)
 
 
-def after(book: Book) -> Loaded:
+def after(book: Book) -> LoadCounts:
     """Do the steps after all rows; return the counts."""
     if not (book.step.bundle and book.step.repeats):
         forget_sightings(book.load.ledger, book.load.batch.target, book.load.resource)

@@ -12,7 +12,7 @@ KEPT = "resourceType id identifier status intent description for authoredOn requ
 GROUP = "/fhir/extensions/task-group"
 
 
-def merged(now: Body, ours: Body, whole: bool = False) -> Body:
+def merged_task(now: Body, ours: Body, whole: bool = False) -> Body:
     """Return the task to write: the row's elements over the task's, the labels of both, and comments that the task
     lacks.
 
@@ -33,8 +33,8 @@ def merged(now: Body, ours: Body, whole: bool = False) -> Body:
 
 def says(now: Body, ours: Body) -> bool:
     """True if a task, as a search shows it, has the row's content, apart from comments and the row's own time."""
-    row = said({name: part for name, part in ours.items() if name != OWN_TIME["Task"]})
-    return row is not None and set(row.split()) <= set((said(now) or "").split())
+    row = element_hashes({name: part for name, part in ours.items() if name != OWN_TIME["Task"]})
+    return row is not None and set(row.split()) <= set((element_hashes(now) or "").split())
 
 
 def has(now: Body, ours: Body) -> bool:
@@ -52,7 +52,7 @@ def has(now: Body, ours: Body) -> bool:
         return False
 
 
-def said(task: Body) -> str | None:
+def element_hashes(task: Body) -> str | None:
     """Return short hashes of a task's elements, separated by blanks. Elements are compared as in `has`.
 
     Comments are left out, because no search shows them. None if an element has the wrong shape.

@@ -12,26 +12,26 @@ import pyarrow as pa
 
 from pipelines.home import arrow
 from pipelines.ledger.lease import LATEST
-from pipelines.ledger.standing import Content, contents_of
+from pipelines.ledger.standing import RecordContent, contents_of
 from pipelines.loading.accepted import plain_columns
 from pipelines.loading.book import Book
 
 Plain = tuple[Any, ...]
-"""A `Content` as a plain tuple, since there are many."""
+"""A `RecordContent` as a plain tuple, since there are many."""
 ELSEWHERE = (None,)
 """The line of a content that is from another batch."""
 ROWS_A_COMMIT = 20_000
 """A set is large, since its lines may be from all over the file: each set changes most pages of the ledger's index."""
 
 
-class Left(NamedTuple):
+class LeftOfPage(NamedTuple):
     """The rows of a page that are judged one by one, and the keys of the page that the ledger knows."""
 
     page: pa.RecordBatch
     known: Collection[str]
 
 
-class Unchanged:
+class UnchangedRows:
     """Notes of the rows of one load that came before and are unchanged."""
 
     def __init__(self, book: Book) -> None:
@@ -39,14 +39,14 @@ class Unchanged:
         self._kept: list[Plain] = []
         self._elsewhere: list[Plain] = []
 
-    def note(self, page: pa.RecordBatch, held: Collection[str] = ()) -> Left:
+    def note(self, page: pa.RecordBatch, held: Collection[str] = ()) -> LeftOfPage:
         """Take the rows of a page whose content is their record's, if that is at the target; return the others.
 
         Rows that an earlier worker of this part has sent are among the others, since they count with their outcomes.
         held: lanes whose rows may have to wait, which are all among the others.
         """
         batch = self._load.batch
-        came = [*zip(*plain_columns(page, Content._fields), strict=True)]
+        came = [*zip(*plain_columns(page, RecordContent._fields), strict=True)]
         since = batch.part.since if batch.part else ""
         contents = contents_of(
             self._load.ledger, self._load.of, batch.batch_id, [row[0] for row in came], since or LATEST
@@ -60,13 +60,13 @@ class Unchanged:
         is_own, is_elsewhere = self._told_at_once(came, settled)
         is_kept = list(map(bool.__or__, is_own, is_elsewhere))
         if not any(is_kept):
-            return Left(page, known.keys())
+            return LeftOfPage(page, known.keys())
         self._kept += _those(came, is_kept)
         self._elsewhere += _those(came, is_elsewhere)
         if len(self._kept) >= ROWS_A_COMMIT:
             self.write()
         is_left = arrow.column([not kept for kept in is_kept], pa.bool_())
-        return Left(page.filter(is_left), known.keys())
+        return LeftOfPage(page.filter(is_left), known.keys())
 
     def _told_at_once(self, came: Sequence[Plain], known: Mapping[str, Plain]) -> tuple[list[bool], list[bool]]:
         """Return for each row if it is its record's own and unchanged, and if it equals a record of another batch."""

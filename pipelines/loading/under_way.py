@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from pipelines.client.pace import Circuit
+from pipelines.client.pace import CircuitBreaker
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
-from pipelines.loading.answered import Result
-from pipelines.loading.asking import SEARCHES_AHEAD, Ahead, Ask, Piece
+from pipelines.loading.answered import RowResult
+from pipelines.loading.asking import SEARCHES_AHEAD, Ask, AskedRows, RowsAhead
 from pipelines.loading.book import Book
 from pipelines.loading.interrupts import Interrupts
-from pipelines.loading.lines import Lines, Patients, Unit
-from pipelines.loading.lookup import Looks
+from pipelines.loading.lines import LaneLines, NotedPatients, Unit
+from pipelines.loading.lookup import PatientLookups
 from pipelines.loading.requests import Came, Queue, Requests
-from pipelines.loading.row import Row
-from pipelines.loading.sending import Send, Sent
+from pipelines.loading.row import AcceptedRow
+from pipelines.loading.sending import Send, SentResults
 
 MOST_LEFT_OUT = 1_000
 """Rows of stopped lanes that are read before new results are written."""
@@ -49,8 +49,8 @@ class UnderWay:
         at_once: int,
         spare: int,
         most: int,
-        circuit: Circuit,
-        looks: Looks | None = None,
+        circuit: CircuitBreaker,
+        looks: PatientLookups | None = None,
         ask: Ask | None = None,
     ) -> None:
         self._book, self._send, self._circuit = book, send, circuit
@@ -58,18 +58,18 @@ class UnderWay:
         self._at_once, self._spare, self._most = at_once, spare, most
         number = at_once + spare if most > 1 else LINES_A_ROW * at_once
         abreast = at_once if most > 1 else number
-        self._patients = Patients(looks.noted if looks else None)
-        self._lines = Lines(number, abreast, most, book.stopped, self._patients)
+        self._patients = NotedPatients(looks.noted if looks else None)
+        self._lines = LaneLines(number, abreast, most, book.stopped, self._patients)
         self._requests = Requests()
         self._interrupts = Interrupts(book.load.client.patience, self._requests.fail)
         self._units = Queue[Unit](self._ask, self._most_under_way)
-        self._looks = Queue[Row](partial(self._look, looks.look), self._most_before) if looks else None
-        self._searches = Queue[Piece](partial(self._search, ask), self._most_before) if ask else None
-        self._done: list[tuple[Row, Result]] = []
+        self._looks = Queue[AcceptedRow](partial(self._look, looks.look), self._most_before) if looks else None
+        self._searches = Queue[AskedRows](partial(self._search, ask), self._most_before) if ask else None
+        self._done: list[tuple[AcceptedRow, RowResult]] = []
         self._sightings: list[Sighting] = []
         self._unusable: str | None = None
 
-    def carry(self, rows: Iterator[Row]) -> None:
+    def carry(self, rows: Iterator[AcceptedRow]) -> None:
         """Send rows while the target can be used. Raises the error that ended it, after all results are written."""
         with (
             self._interrupts,
@@ -81,14 +81,14 @@ class UnderWay:
                 self._requests.open(self._looks, looking)
             if self._searches:
                 self._requests.open(self._searches, looking)
-            ahead = Ahead(rows, min(SEARCHES_AHEAD, self._at_once) if self._searches else 0)
+            ahead = RowsAhead(rows, min(SEARCHES_AHEAD, self._at_once) if self._searches else 0)
             while self._deal(ahead) and self._is_back():
                 pass
             self._conclude()
         if self._requests.failed:
             raise self._requests.failed
 
-    def _deal(self, rows: Ahead) -> bool:
+    def _deal(self, rows: RowsAhead) -> bool:
         """Send while there is something to send; return True if the load must then wait until the target answers
         again.
 
@@ -155,7 +155,7 @@ class UnderWay:
 
     # -- by the thread that deals
 
-    def _read(self, rows: Ahead) -> bool:
+    def _read(self, rows: RowsAhead) -> bool:
         """Read rows ahead, and queue the look-ups for them. Return True if many rows of stopped lanes were skipped, so
         that reading should continue first.
         """
@@ -213,7 +213,7 @@ class UnderWay:
         self._patients.note(sighting.patient_id)
         self._sightings.append(sighting)
 
-    def _answered(self, unit: Unit, sent: Sent) -> None:
+    def _answered(self, unit: Unit, sent: SentResults) -> None:
         """Keep results. A lane with a row in doubt stops; no other unit under way has rows of that lane."""
         results = [(row, sent.results[at]) for at, row in enumerate(unit)]
         self._done += results
@@ -235,16 +235,16 @@ class UnderWay:
         self._units.waiting.appendleft(unit)
         self._requests.fail(error)
 
-    def _note(self, unit: Unit, sent: Sent) -> Came:
+    def _note(self, unit: Unit, sent: SentResults) -> Came:
         """Note what an answer says about the target."""
         self._unusable = self._unusable or sent.unusable
         self._circuit.note(all(result.state != "in_doubt" for result in sent.results.values()))
         return partial(self._answered, unit, sent)
 
-    def _look(self, look: Callable[[Row], Sighting], row: Row) -> Callable[[], Came]:
+    def _look(self, look: Callable[[AcceptedRow], Sighting], row: AcceptedRow) -> Callable[[], Came]:
         sighting = look(row)
         return lambda: partial(self._looked, sighting)
 
-    def _search(self, ask: Ask, piece: Piece) -> Callable[[], Came]:
+    def _search(self, ask: Ask, piece: AskedRows) -> Callable[[], Came]:
         rows = ask(piece.rows)
         return lambda: partial(piece.take, rows)

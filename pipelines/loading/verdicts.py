@@ -14,9 +14,9 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.standing import Standing, standing_of
 from pipelines.ledger.states import NOT_THERE, UNDECIDED
-from pipelines.loading.loaded import Batch
-from pipelines.loading.row import Row
-from pipelines.session.answers import Answers
+from pipelines.loading.loaded import BatchRun
+from pipelines.loading.row import AcceptedRow
+from pipelines.session.answers import LoadAnswers
 
 SENT = ("send", "anew", "supersede")
 """Verdicts by which a row is sent: as it is; in place of a record taken back; in place of one that is there."""
@@ -29,14 +29,14 @@ class Verdicts:
     freed to be sent again. by_hand: keys of rows that a person put in for open rejects.
     """
 
-    def __init__(self, batch: Batch, ledger: Ledger, safe: bool, answers: Answers) -> None:
+    def __init__(self, batch: BatchRun, ledger: Ledger, safe: bool, answers: LoadAnswers) -> None:
         self.batch, self.safe, self._answers = batch, safe, answers
         self.resend: set[str] = set()
         self.by_hand: set[str] = set()
         self._ledger, self._of = ledger, (batch.target, batch.feed.source, batch.feed.resource)
         self._batches: dict[str, set[str]] = {}
 
-    def of(self, row: Row, record: KnownRecord) -> str:
+    def of(self, row: AcceptedRow, record: KnownRecord) -> str:
         """Return the verdict on a row: one of `SENT`, `update`, `changed` or `taken back` (both are set aside), or the
         state that it keeps.
 
@@ -54,13 +54,13 @@ class Verdicts:
             return "unchanged" if same or self._is_of_another_feed(row, record) else self._policy(row, record)
         return self._in_doubt(row, record, same)
 
-    def _in_doubt(self, row: Row, record: KnownRecord, same: bool) -> str:
+    def _in_doubt(self, row: AcceptedRow, record: KnownRecord, same: bool) -> str:
         if not same and not self.own(row, record):
             return "changed"
         again = same and self.safe and not went_without_name(self._ledger, self._of[0], self._of[2], record)
         return "send" if again or row.key in self.resend else "in_doubt"
 
-    def _taken_back(self, row: Row, record: KnownRecord, same: bool) -> str:
+    def _taken_back(self, row: AcceptedRow, record: KnownRecord, same: bool) -> str:
         """Decide on a row of a record taken back: a corrected row makes it anew, an equal one only if a person says
         so.
         """
@@ -71,16 +71,16 @@ class Verdicts:
         corrected = not same and not self._is_older(row, record)
         return "anew" if said or corrected else "taken back"
 
-    def is_read_otherwise(self, row: Row, record: KnownRecord) -> bool:
+    def is_read_otherwise(self, row: AcceptedRow, record: KnownRecord) -> bool:
         """True if an `unchanged` row has other content than its record, because the feed file changed in between."""
         return not record.holds(row.content_hash) and self._is_of_another_feed(row, record)
 
-    def _is_of_another_feed(self, row: Row, record: KnownRecord) -> bool:
+    def _is_of_another_feed(self, row: AcceptedRow, record: KnownRecord) -> bool:
         other = not self.batch.remap and self.own(row, record) and record.feed_hash != self.batch.feed.hash
         # For a reject that waits for a person, the policy decides again.
         return other and not self._has_reject(row, *OPEN)
 
-    def _policy(self, row: Row, record: KnownRecord) -> str:
+    def _policy(self, row: AcceptedRow, record: KnownRecord) -> str:
         """Return the feed's policy for other content under a known key. An older file never overrides a newer one."""
         there = record.resource_id is not None and not self._had_another_key(row)
         match self.batch.feed.file.changed, self.batch.feed.resource:
@@ -92,7 +92,7 @@ class Verdicts:
                 return "skipped" if self._is_older(row, record) else "supersede"
         return "changed"
 
-    def _had_another_key(self, row: Row) -> bool:
+    def _had_another_key(self, row: AcceptedRow) -> bool:
         """True if a row corrects a reject of another key: it may be only a part of the record with this key."""
         if not (ids := self._answers.of_line(row.line)):
             return False
@@ -102,13 +102,13 @@ class Verdicts:
         keys = {key for (key,) in self._ledger.read(query)}
         return bool(keys) and row.key not in keys
 
-    def _is_older(self, row: Row, record: KnownRecord) -> bool:
+    def _is_older(self, row: AcceptedRow, record: KnownRecord) -> bool:
         """True if this row came before, and a later file has changed its record or closed its reject since."""
         if self.own(row, record):
             return False
         return self._was_changed_since(row, record) or self._has_reject(row, "closed")
 
-    def _was_changed_since(self, row: Row, record: KnownRecord) -> bool:
+    def _was_changed_since(self, row: AcceptedRow, record: KnownRecord) -> bool:
         if not self._came_before:
             return False
         if self._had_record(row):
@@ -117,7 +117,7 @@ class Verdicts:
         last = self._first_seen(record.batch_id, record.line, row.key) or LATEST
         return seen_at is not None and seen_at < min(last, record.first_attempt_at or "")
 
-    def _had_record(self, row: Row) -> bool:
+    def _had_record(self, row: AcceptedRow) -> bool:
         """True if the record was this row's, and another row has changed it since. No times are compared for that."""
         former = t.former.c
         here = (former.batch_id.in_(self._same_file(self.batch.batch_id)), former.line == row.line)
@@ -135,7 +135,7 @@ class Verdicts:
         times = [at for each in (query, earlier) for (at,) in self._ledger.read(each.limit(1))]
         return min(filter(None, times), default=None)
 
-    def _has_reject(self, row: Row, *states: str) -> bool:
+    def _has_reject(self, row: AcceptedRow, *states: str) -> bool:
         """True if this row has a reject in one of these states."""
         if self._reject_states.isdisjoint(states):
             return False
@@ -175,18 +175,18 @@ class Verdicts:
             self._batches[batch_id] = {batch_id, *(name for (name,) in self._ledger.read(query))}
         return self._batches[batch_id]
 
-    def own(self, row: Row, record: KnownRecord) -> bool:
+    def own(self, row: AcceptedRow, record: KnownRecord) -> bool:
         """True if a record is from this row."""
         return record.batch_id == self.batch.batch_id and record.line == row.line
 
-    def as_sent(self, verdict: str, row: Row, record: KnownRecord) -> Row:
+    def as_sent(self, verdict: str, row: AcceptedRow, record: KnownRecord) -> AcceptedRow:
         """Return the row to send, by a verdict of `SENT`. A row that replaces another has the next generation."""
         if verdict == "send":
             return self._again(row, record)
         change = "first" if verdict == "supersede" else "anew"
         return row._replace(generation=record.generation + 1, known=True, change=change)
 
-    def _again(self, row: Row, record: KnownRecord) -> Row:
+    def _again(self, row: AcceptedRow, record: KnownRecord) -> AcceptedRow:
         """Return the row to send for a known record: with the record's generation and first moment."""
         doubtful = record.state not in NOT_THERE
         stays = doubtful or record.state == "planned"

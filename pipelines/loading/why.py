@@ -10,7 +10,7 @@ from typing import Any
 from pipelines.client.replies import NoResult
 from pipelines.feeds.mapping.origins import Origins
 from pipelines.ledger.rows import Reason
-from pipelines.loading.answered import TOO_LARGE, Result
+from pipelines.loading.answered import TOO_LARGE, RowResult
 from pipelines.loading.load import Load
 from pipelines.loading.sending import OF_THE_CONTENT
 
@@ -19,7 +19,7 @@ MOST = 5_000
 FAILURES = 3
 
 
-class Why:
+class RefusalReasons:
     """Questions about refused rows of one load, limited in number. Safe to use from several threads. Reasons that
     cannot be had are left out.
     """
@@ -28,7 +28,7 @@ class Why:
         self._load = load
         self._left = MOST if load.resource in load.capabilities.validates else 0
 
-    def whole(self, result: Result, body: str | bytes) -> Result:
+    def whole(self, result: RowResult, body: str | bytes) -> RowResult:
         """Return the result of a row with all reasons, if the row was refused for its content. body: as it was sent."""
         of_the_content = result.status in OF_THE_CONTENT and result.status != TOO_LARGE
         is_over = self._left <= 0 or self._load.client.patience.has_ended
@@ -43,14 +43,14 @@ class Why:
         return result._replace(others=_others(result.outcome, issues))
 
 
-def reasons_of(result: Result, body: str, origins: Origins) -> list[Reason]:
+def reasons_of(result: RowResult, body: str, origins: Origins) -> list[Reason]:
     """Return the reasons of a refusal in the target's own words, with the source's columns. body: as it was mapped."""
     return [
         _reason(result, issue, partial(origins.in_body, body=body)) for issue in (result.outcome or {}, *result.others)
     ]
 
 
-def _reason(result: Result, issue: dict[str, Any], column: Callable[[str], str | None]) -> Reason:
+def _reason(result: RowResult, issue: dict[str, Any], column: Callable[[str], str | None]) -> Reason:
     """Return the reason of an issue: its code as the rule, its text and diagnostics as the sentence."""
     words = [str(issue[name]) for name in ("text", "diagnostics") if issue.get(name)]
     expression = str(issue.get("expression") or "")

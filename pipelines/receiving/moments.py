@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fhir_service.paths import exists
-from pipelines.home.batch import Received, Unreadable
+from pipelines.home.batch import ReceivedFile, UnreadableFile
 from pipelines.home.files import locked
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.clock import EARLIEST, LAST_FACT, far_behind
@@ -26,22 +26,22 @@ STEP = timedelta(microseconds=1)
 def moment_of_receipt(home: Path, name: str, clock: Clock | None = None) -> datetime:
     """Return the present time, or the moment after the last receipt if the clock was set back; note it as the last.
 
-    name: the file's name, for the message. clock: replaces this machine's clock. Raises `Unreadable` if the clock is
-    too far behind.
+    name: the file's name, for the message. clock: replaces this machine's clock. Raises `UnreadableFile` if the clock
+    is too far behind.
     """
     mark, at = home / "batches" / LAST, Journal(home / JOURNAL).newest_at()
     of_facts = datetime.fromisoformat(at) if at else EARLIEST
     with locked(mark) if _may_write(mark) else nullcontext():
         last, now = max(of_facts, _time_of(mark)), clock() if clock else datetime.now(UTC)
         if said := far_behind(now, last, LAST_FACT if last == of_facts else "a file came at"):
-            raise Unreadable(f"{name}: not taken in, since {said}")
+            raise UnreadableFile(f"{name}: not taken in, since {said}")
         now = max(now, last + STEP)
         with suppress(OSError):
             stamp(mark, now)
     return now
 
 
-def begin_anew(home: Path, files: Iterable[Received], known: Collection[str]) -> None:
+def begin_anew(home: Path, files: Iterable[ReceivedFile], known: Collection[str]) -> None:
     """Forget the time of the last receipt, after a person says that it was wrong. Raises `OSError`.
 
     files: those of the home's batches, oldest first; a file dated in the future gets the present time. known: batches

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
-from pipelines.home.batch import Received, Unreadable, reason_of
-from pipelines.home.objects import Export, Found, ObjectInbox
+from pipelines.home.batch import ReceivedFile, UnreadableFile, reason_of
+from pipelines.home.objects import ExportObject, ObjectFindings, ObjectInbox
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Folder, StoreUnusable
 from pipelines.ledger.ledger import Ledger
@@ -24,8 +24,8 @@ class TakenObject(NamedTuple):
     """An object that became a batch. runs: the number of the batch's runs at the target before."""
 
     feed: Feed
-    batch: Received
-    export: Export
+    batch: ReceivedFile
+    export: ExportObject
     target: str
     runs: int
 
@@ -35,7 +35,7 @@ class TakenObject(NamedTuple):
 
 
 @dataclass
-class Taken:
+class TakenObjects:
     """The fates of objects: batches in the order of feeds and names, and the reasons why others were left, by name."""
 
     received: list[TakenObject] = field(default_factory=list)
@@ -48,8 +48,13 @@ class Taken:
 
 
 def take_in(
-    inbox: ObjectInbox, found: Found, home: Path, catalog: Catalog, ledger: Ledger, seconds: float | None = None
-) -> Taken:
+    inbox: ObjectInbox,
+    found: ObjectFindings,
+    home: Path,
+    catalog: Catalog,
+    ledger: Ledger,
+    seconds: float | None = None,
+) -> TakenObjects:
     """Receive the objects that are ready, feed by feed. Objects that remain after `seconds` are left to the next look.
 
     The caller notes them as taken once the run of their batch has begun or was requested: after a kill before that, the
@@ -57,7 +62,7 @@ def take_in(
     listed: it may be archived, or closed to these credentials. Raises StoreUnusable and LedgerError.
     """
     taken, until = (
-        Taken(left={name: inbox.why(seen) for name, seen in found.alone.items()}),
+        TakenObjects(left={name: inbox.why(seen) for name, seen in found.alone.items()}),
         None if seconds is None else time.monotonic() + seconds,
     )
     order = {feed.name: place for place, feed in enumerate(catalog.feeds)}
@@ -66,7 +71,7 @@ def take_in(
             break
         try:
             taken.received.extend(_received(inbox, export, home, catalog, ledger))
-        except (FeedError, Unreadable) as error:
+        except (FeedError, UnreadableFile) as error:
             taken.left[name] = str(error).removeprefix(f"{name}: ")
         except OSError as error:
             taken.left[name] = f"cannot be taken in: {reason_of(error)}"
@@ -76,7 +81,7 @@ def take_in(
     return taken
 
 
-def _runs_of(ledger: Ledger, target: str, batch: Received) -> int:
+def _runs_of(ledger: Ledger, target: str, batch: ReceivedFile) -> int:
     return max((int(run["run"]) for run in ledger.runs(target, batch.batch_id)), default=0)
 
 
@@ -89,14 +94,14 @@ def _place(name: str, catalog: Catalog, order: Mapping[str, int]) -> int:
 
 
 def _received(
-    inbox: ObjectInbox, export: Export, home: Path, catalog: Catalog, ledger: Ledger
+    inbox: ObjectInbox, export: ExportObject, home: Path, catalog: Catalog, ledger: Ledger
 ) -> Iterator[TakenObject]:
-    """Yield the batch of an object; nothing if it has changed, or is gone. Raises `Unreadable`, `FeedError`."""
+    """Yield the batch of an object; nothing if it has changed, or is gone. Raises `UnreadableFile`, `FeedError`."""
     name = export.name
     if catalog.match(name) is None:
         raise FeedError(f"{name}: {NO_FEED}")
     if isinstance(inbox.store, Folder) and is_written(inbox.store.path / name):
-        raise Unreadable(f"{name}: {WRITING}")
+        raise UnreadableFile(f"{name}: {WRITING}")
     with throwaway_folder(home) as folder:
         path = inbox.fetch(export, folder)
         feed = path and feed_of(path, catalog, ledger)

@@ -20,21 +20,21 @@ from pipelines.home import disk, traces
 from pipelines.home.batch import (
     BESIDE_FILE,
     SOURCE,
-    Received,
-    Unreadable,
+    ReceivedFile,
+    UnreadableFile,
     batch_name,
     control_of,
     is_control,
+    printable_name,
     reading_file,
     reason_of,
     received_before,
-    shown,
     source_in,
 )
 from pipelines.home.files import locked_folder, replace_whole, sha256_of, to_disk
 from pipelines.home.inbox import Inbox
 from pipelines.home.scratch import throwaway_folder
-from pipelines.ledger.kept import Batches
+from pipelines.ledger.kept import HomeBatches
 from pipelines.receiving.moments import moment_of_receipt, stamp
 from pipelines.receiving.written import WRITING, is_written
 
@@ -50,23 +50,23 @@ def receive(
     home: Path,
     now: datetime | None = None,
     inbox: Inbox | None = None,
-    batches: Batches | None = None,
-) -> Received:
+    batches: HomeBatches | None = None,
+) -> ReceivedFile:
     """Receive a file with its control totals: a file of the inbox is moved into its batch, any other file is copied.
 
-    Files with equal bytes are one batch. The file behind a link in the inbox stays where it is. Raises `Unreadable` if
-    the file cannot be read to its end, changed meanwhile, is a refused link, or is still open for writing.
+    Files with equal bytes are one batch. The file behind a link in the inbox stays where it is. Raises `UnreadableFile`
+    if the file cannot be read to its end, changed meanwhile, is a refused link, or is still open for writing.
 
     inbox: the inbox, with the links that it follows; by default the home's, without links that lead out of it. batches:
     where the file is kept before it leaves the inbox; by default the home's own folder.
     """
-    name, began = shown(path.name), time.time_ns()
+    name, began = printable_name(path.name), time.time_ns()
     inbox, moving = inbox or Inbox(home / "inbox"), Inbox(home / "inbox").holds(path)
     if moving and not os.access(path.parent, os.W_OK):
-        raise Unreadable(
+        raise UnreadableFile(
             f"{name}: cannot be moved out of the inbox: let this user write there, or name a copy elsewhere"
         )
-    batches = batches or Batches(home / "batches")
+    batches = batches or HomeBatches(home / "batches")
     try:
         batches.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         now = now or moment_of_receipt(home, name, batches.clock)
@@ -88,12 +88,12 @@ def receive(
                     _outlast_power_failure(target, home, control is not None)
         batches.keep(batch_id, *SOURCE)
     except OSError as error:
-        raise Unreadable(f"{name}: cannot be taken in: {_why(error, home)}") from None
+        raise UnreadableFile(f"{name}: cannot be taken in: {_why(error, home)}") from None
     if moving:
         _remove_unless_replaced(path, read)
         _remove_unless_replaced(control_of(path), control)
     traces.past("receive", batch_id, began)
-    return Received(batch_id, sha256, target, name, read.st_size, now)
+    return ReceivedFile(batch_id, sha256, target, name, read.st_size, now)
 
 
 def _outlast_power_failure(target: Path, home: Path, with_control: bool) -> None:
@@ -123,7 +123,7 @@ def _why(error: OSError, home: Path) -> str:
 
 
 @contextmanager
-def linked(received: Received, home: Path) -> Iterator[Received]:
+def linked_copy(received: ReceivedFile, home: Path) -> Iterator[ReceivedFile]:
     """Yield a file whose copy and control totals are hard links for this reader only; the copy itself if links fail.
 
     Meanwhile equal bytes may arrive under a name of another format, and replace the copy in the batch.
@@ -132,7 +132,7 @@ def linked(received: Received, home: Path) -> Iterator[Received]:
         yield _linked(received, own)
 
 
-def _linked(received: Received, own: Path) -> Received:
+def _linked(received: ReceivedFile, own: Path) -> ReceivedFile:
     batch, link = received.path_in_batch.parent.parent, own / received.path_in_batch.name
     with suppress(OSError, StopIteration), locked_folder(batch):
         copy = source_in(batch)
@@ -143,12 +143,12 @@ def _linked(received: Received, own: Path) -> Received:
     return received
 
 
-def check_copy(received: Received) -> None:
+def check_copy(received: ReceivedFile) -> None:
     """Raise Unreadable if the copy in the batch is not the file that came, for which its rows would be taken."""
     with reading_file(received.file_name):
         same = sha256_of(received.path_in_batch) == received.sha256
     if not same:
-        raise Unreadable(
+        raise UnreadableFile(
             f"{received.file_name}: the copy in its batch was changed since it was received: put the file itself into"
             " the inbox once more"
         )
@@ -160,7 +160,7 @@ def _copy(path: Path, to: Path, inbox: Inbox) -> tuple[str, os.stat_result]:
     with inbox.open(path) as source:
         before = os.fstat(source.fileno())
         if not S_ISREG(before.st_mode):
-            raise Unreadable(f"{shown(path.name)}: not a regular file")
+            raise UnreadableFile(f"{printable_name(path.name)}: not a regular file")
         _check_nobody_writes(path)
         with os.fdopen(os.open(to, FRESH, 0o600), "wb") as target:
             while block := source.read(BLOCK):
@@ -171,13 +171,15 @@ def _copy(path: Path, to: Path, inbox: Inbox) -> tuple[str, os.stat_result]:
         _check_nobody_writes(path)
         after = path.stat()
     if not _same(before, after) or size != after.st_size:
-        raise Unreadable(f"{shown(path.name)}: the file changed while it was read; try again when it is complete")
+        raise UnreadableFile(
+            f"{printable_name(path.name)}: the file changed while it was read; try again when it is complete"
+        )
     return digest.hexdigest(), after
 
 
 def _check_nobody_writes(path: Path) -> None:
     if is_written(path):
-        raise Unreadable(f"{shown(path.name)}: {WRITING}")
+        raise UnreadableFile(f"{printable_name(path.name)}: {WRITING}")
 
 
 def _remove_unless_replaced(path: Path, read: os.stat_result | None) -> None:
@@ -196,7 +198,7 @@ def _settle(target: IO[bytes]) -> None:
     os.fsync(target.fileno())
 
 
-def _place(folder: Path, sha256: str, name: str, batches: Batches, now: datetime) -> Path:
+def _place(folder: Path, sha256: str, name: str, batches: HomeBatches, now: datetime) -> Path:
     """Return the file's place in its batch. Of two files whose hashes begin alike, the second is refused.
 
     A copy in the batch keeps its name, since another importer may be reading it. If the new name shows another format,

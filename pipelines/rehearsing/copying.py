@@ -14,8 +14,8 @@ from pipelines.home.batch import SOURCE, received_before
 from pipelines.home.inbox import BATCHES
 from pipelines.ledger import tables as t
 from pipelines.ledger.columns import metadata
-from pipelines.ledger.database import address_of, shown
-from pipelines.ledger.kept import Batches
+from pipelines.ledger.database import address_of, shown_address
+from pipelines.ledger.kept import HomeBatches
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.bundled import STORE, copy_named_store, copy_store, load_store
 from pipelines.session.confirmed import without_end
@@ -26,7 +26,7 @@ ROWS_A_COPY = 5_000
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RehearsalInput:
     """The input of a rehearsal.
 
     * paths: files and folders; if empty, the inbox and unfinished batches.
@@ -45,11 +45,11 @@ class Wanted:
     store: str | None = None
 
 
-def make_store(wanted: Wanted, folder: Path, environ: Mapping[str, str], say: Callable[[str], None]) -> str:
+def make_store(wanted: RehearsalInput, folder: Path, environ: Mapping[str, str], say: Callable[[str], None]) -> str:
     """Make the store of a rehearsal in a folder; return the store's description."""
     if wanted.store and not wanted.reference:
         copy_named_store(wanted.store, folder / STORE, environ)
-        return f"a copy of {shown(address_of(wanted.store))}"
+        return f"a copy of {shown_address(address_of(wanted.store))}"
     if wanted.reference is None:
         copy_store(wanted.home, folder / STORE, environ, say)
         return f"a copy of {wanted.home / STORE}"
@@ -69,10 +69,10 @@ def bring_unfinished(home: Path, environ: Mapping[str, str], session: Session) -
 
 
 @contextmanager
-def _batches_of(home: Path, environ: Mapping[str, str]) -> Iterator[Batches]:
+def _batches_of(home: Path, environ: Mapping[str, str]) -> Iterator[HomeBatches]:
     """Yield the batches of a home, wherever they are kept."""
     with ledger_of(home, environ) if environ.get(BATCHES) else nullcontext() as ledger:
-        yield ledger.batches_in(home) if ledger else Batches(home / "batches")
+        yield ledger.batches_in(home) if ledger else HomeBatches(home / "batches")
 
 
 def copy_ledger(home: Path, environ: Mapping[str, str], to: Path) -> None:

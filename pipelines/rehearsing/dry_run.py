@@ -4,39 +4,39 @@ import time
 from pathlib import Path
 
 from pipelines.client.replies import TargetUnusable
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from pipelines.home.scratch import throwaway_folder
 from pipelines.receiving.stage import receive
-from pipelines.rehearsing.judged import judged
+from pipelines.rehearsing.judged import judged_counts
 from pipelines.runs.counting import run_counts
 from pipelines.runs.received import validate_received
 from pipelines.runs.rejects_left import rejects_left
-from pipelines.runs.run import Result
+from pipelines.runs.run import RunResult
 from pipelines.session.session import Session
-from pipelines.session.waiting import Waiting
+from pipelines.session.waiting import WaitingFile
 
 
-def try_file(session: Session, waiting: Waiting) -> Result:
+def try_file(session: Session, waiting: WaitingFile) -> RunResult:
     """Return what an import of the file would set aside, what is known already, and what it would send (`waiting`)."""
     with throwaway_folder(session.home) as folder:
         return _try_in(session, waiting, folder)
 
 
-def _try_in(session: Session, waiting: Waiting, folder: Path) -> Result:
+def _try_in(session: Session, waiting: WaitingFile, folder: Path) -> RunResult:
     began, feed, name = time.monotonic(), waiting.feed, waiting.name
     try:
         received = receive(waiting.path, feed, folder, inbox=session.inbox)
         validated = validate_received(session, received, feed, folder / "run")
         for _ in rejects_left(session, feed, received.batch_id, validated):
             pass
-    except Unreadable as error:
-        return Result.failed(feed.name, name, str(error))
+    except UnreadableFile as error:
+        return RunResult.failed(feed.name, name, str(error))
     except TargetUnusable as error:
-        return Result.failed(feed.name, name, str(error), unusable=True)
+        return RunResult.failed(feed.name, name, str(error), unusable=True)
     finally:
         session.progress.end()
-    result = Result(received.batch_id, None, feed.name, name, "stopped" if validated.stop else "dry run")
-    loaded = judged(session, waiting.feed, received.batch_id, validated)
+    result = RunResult(received.batch_id, None, feed.name, name, "stopped" if validated.stop else "dry run")
+    loaded = judged_counts(session, waiting.feed, received.batch_id, validated)
     result.counts = run_counts(validated, loaded)
     result.waiting = loaded.counts["waiting"]
     result.message = f"{name}: {validated.stop}" if validated.stop else None

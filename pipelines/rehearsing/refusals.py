@@ -61,7 +61,7 @@ def rule_behind(
 def _problems(resource_type: str, model: Any, site: Site, lookup: Lookup) -> Iterator[Problem]:
     for state in ("cancelled", "deleted"):
         for exists in (False, True):
-            world = World(site, _Worst(lookup, exists, state), {})
+            world = World(site, _WorstTarget(lookup, exists, state), {})
             for rule in RESOURCES[resource_type].rules:
                 yield from rule.problems(model, site if rule.needs == "payload" else world)
 
@@ -75,7 +75,7 @@ class _SomeNote:
 
 
 @dataclass
-class _Worst:
+class _WorstTarget:
     """A target at its worst: records are missing or belong to others, and nobody owes anything."""
 
     lookup: Lookup

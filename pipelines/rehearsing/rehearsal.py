@@ -10,29 +10,29 @@ from pathlib import Path
 
 from fhir_service.paths import exists
 from pipelines.client.replies import TargetUnusable
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from pipelines.home.folder import make_private
 from pipelines.home.preparing import prepare_home
 from pipelines.home.progress import Progress
 from pipelines.home.scratch import throwaway_folder
-from pipelines.rehearsing.copying import Wanted, copy_ledger, make_store
-from pipelines.rehearsing.rehearsed import Earlier, Rehearsed, accounts, write_report
+from pipelines.rehearsing.copying import RehearsalInput, copy_ledger, make_store
+from pipelines.rehearsing.rehearsed import EarlierOutcomes, RehearsalResult, accounts, write_report
 from pipelines.rehearsing.trial import try_import
 from pipelines.session.bundled import STORE
 
 KEPT = ("FHIR_SERVICE_VENDOR", "FHIR_SERVICE_CUSTOMER", "FHIR_SERVICE_MAX_BODY", "FHIR_SERVICE_MAX_BATCH")
 
 
-def rehearse(wanted: Wanted, environ: Mapping[str, str], progress: Progress) -> Rehearsed:
+def rehearse(wanted: RehearsalInput, environ: Mapping[str, str], progress: Progress) -> RehearsalResult:
     """Import into a copy, and report the outcome of every row. Nothing of the home changes, except the report.
 
-    Raises the errors of an import: FeedError, TargetUnusable, LedgerError; and `Unreadable` for a missing path, or for
-    an earlier report that is not one.
+    Raises the errors of an import: FeedError, TargetUnusable, LedgerError; and `UnreadableFile` for a missing path, or
+    for an earlier report that is not one.
     """
     for path in wanted.paths:
         if not exists(path):
-            raise Unreadable(f"{path}: there is no such file or folder")
-    earlier = Earlier.read(wanted.against) if wanted.against else None
+            raise UnreadableFile(f"{path}: there is no such file or folder")
+    earlier = EarlierOutcomes.read(wanted.against) if wanted.against else None
     home = wanted.home
     if not (wanted.reference or wanted.store or exists(home / STORE)):
         if not (store := environ.get("FHIR_SERVICE_STORE")):
@@ -53,7 +53,7 @@ def rehearse(wanted: Wanted, environ: Mapping[str, str], progress: Progress) -> 
         return write_report(_report_path(wanted), folder, summary, files, (before, after), earlier)
 
 
-def _report_path(wanted: Wanted) -> Path:
+def _report_path(wanted: RehearsalInput) -> Path:
     if wanted.out:
         return wanted.out
     folder = wanted.home / "rehearsals"

@@ -19,12 +19,12 @@ from fhir_service.paths import exists
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.rulebook import rules
 from pipelines.home import spill
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from pipelines.home.files import session, written_whole
 from pipelines.rehearsing.refusals import basis, rests_on_decisions, rule_behind
 from pipelines.runs.lines import dollars, first_of
 from pipelines.runs.manifest import rules_version, software_version
-from pipelines.runs.run import Result
+from pipelines.runs.run import RunResult
 from pipelines.runs.summary import Summary
 from pipelines.session.questionnaires import Snapshot
 
@@ -59,10 +59,10 @@ ROW = "line lines key state patient cents first_line http_status reasons body".s
 
 
 @dataclass(frozen=True)
-class File:
+class RehearsedFile:
     """A rehearsed file. events: the ledger's facts on its rows. snapshot: the questionnaires, if rows were refused."""
 
-    result: Result
+    result: RunResult
     feed: Feed
     events: Path
     site: Site
@@ -70,7 +70,7 @@ class File:
 
 
 @dataclass
-class Rehearsed:
+class RehearsalResult:
     """The result of a rehearsal, for the end of the command.
 
     * balances: cents before and after, by patient.
@@ -165,7 +165,7 @@ Told = tuple[str, tuple[tuple[str, str], ...]]
 
 
 @dataclass
-class Earlier:
+class EarlierOutcomes:
     """Outcomes of an earlier rehearsal, by source, resource, key (else file and line) and occurrence."""
 
     path: Path
@@ -174,7 +174,7 @@ class Earlier:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the outcomes of a report. Raises `Unreadable` if the file is no report of a rehearsal."""
+        """Return the outcomes of a report. Raises `UnreadableFile` if the file is no report of a rehearsal."""
         try:
             report = orjson.loads(path.read_bytes())
             of = {each["file"]: (each["source"], each["resource"]) for each in report["files"]}
@@ -182,7 +182,7 @@ class Earlier:
             for row in report["rows"]:
                 found.rows[found.name_of(row, *of[row["file"]])] = (_outcome(row), row["file"], row["line"])
         except (OSError, ValueError, KeyError, TypeError):
-            raise Unreadable(f"{path}: this is no report of a rehearsal") from None
+            raise UnreadableFile(f"{path}: this is no report of a rehearsal") from None
         found._seen.clear()
         return found
 
@@ -228,12 +228,12 @@ def write_report(
     path: Path,
     folder: Path,
     summary: Summary,
-    files: Sequence[File],
+    files: Sequence[RehearsedFile],
     owed: tuple[Mapping[str, int], Mapping[str, int]],
-    earlier: Earlier | None,
-) -> Rehearsed:
+    earlier: EarlierOutcomes | None,
+) -> RehearsalResult:
     """Write the report in one step, with the rows last, one a line. folder: the rehearsal's home."""
-    found, rows = _Found(), folder / "rows.json"
+    found, rows = _OutcomeSums(), folder / "rows.json"
     with rows.open("w", encoding="utf-8") as out:
         for file in files:
             for row in _rows(folder, file):
@@ -263,11 +263,11 @@ def write_report(
         "changed": changed,
     }
     _write(path, head, rows)
-    return Rehearsed(path, summary, found.decided, found.aside, found.set_aside, balances, changed)
+    return RehearsalResult(path, summary, found.decided, found.aside, found.set_aside, balances, changed)
 
 
 @dataclass
-class _Found:
+class _OutcomeSums:
     """The summed outcomes of a report's rows.
 
     * decided: the rules of decisions that rows break, with their numbers.
@@ -284,7 +284,7 @@ class _Found:
     changed: list[dict[str, Any]] = field(default_factory=list)
     patients: set[str] = field(default_factory=set)
 
-    def take(self, row: dict[str, Any], feed: Feed, earlier: Earlier | None) -> None:
+    def take(self, row: dict[str, Any], feed: Feed, earlier: EarlierOutcomes | None) -> None:
         names = {rule["rule"] for rule in row["rules"]}
         if row["rests_on_decision"]:
             self.decided.update(names)
@@ -298,7 +298,7 @@ class _Found:
             self.changed.append(change)
 
 
-def _file(file: File) -> dict[str, Any]:
+def _file(file: RehearsedFile) -> dict[str, Any]:
     return {"source": file.feed.source, "resource": file.feed.resource, **asdict(file.result)}
 
 
@@ -309,7 +309,7 @@ def _write(path: Path, head: Mapping[str, Any], rows: Path) -> None:
         out.write("\n ]\n}\n")
 
 
-def _rows(folder: Path, file: File) -> Iterator[dict[str, Any]]:
+def _rows(folder: Path, file: RehearsedFile) -> Iterator[dict[str, Any]]:
     """Yield every record of a file by its first line, with its outcome and the reasons."""
     result = file.result
     run = folder / "batches" / str(result.batch_id) / f"run-{result.run}"
@@ -327,7 +327,7 @@ def _rows(folder: Path, file: File) -> Iterator[dict[str, Any]]:
                 yield _row(file, dict(zip(ROW, values, strict=True)))
 
 
-def _row(file: File, row: dict[str, Any]) -> dict[str, Any]:
+def _row(file: RehearsedFile, row: dict[str, Any]) -> dict[str, Any]:
     reasons, body = orjson.loads(row.pop("reasons") or "[]"), row.pop("body")
     rules = [_rule(file, body, *reason[:4]) for reason in reasons]
     if row["patient"] and not FHIR_ID.fullmatch(row["patient"]):
@@ -337,7 +337,7 @@ def _row(file: File, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rule(
-    file: File, body: str | None, rule_id: str, expression: str | None, column: str | None, said: str
+    file: RehearsedFile, body: str | None, rule_id: str, expression: str | None, column: str | None, said: str
 ) -> dict[str, Any]:
     """Return a reason in codes: its rule, found also for a refusal, and the rule's basis."""
     resource, found = file.feed.resource, {"rule": rule_id}

@@ -7,10 +7,10 @@ from pathlib import Path
 from pipelines.feeds.files.catalog import home_catalog
 from pipelines.home.inbox import Inbox
 from pipelines.home.progress import Progress
-from pipelines.rehearsing.copying import Wanted, bring_unfinished
-from pipelines.rehearsing.rehearsed import File
+from pipelines.rehearsing.copying import RehearsalInput, bring_unfinished
+from pipelines.rehearsing.rehearsed import RehearsedFile
 from pipelines.rehearsing.trying import try_out
-from pipelines.rehearsing.watched import Watched
+from pipelines.rehearsing.watched import WatchedLedger
 from pipelines.runs.summary import Summary
 from pipelines.session.connections import connect
 from pipelines.session.opening import session_at
@@ -19,19 +19,19 @@ from pipelines.session.waiting import find_files, unfinished
 
 
 def try_import(
-    wanted: Wanted,
+    wanted: RehearsalInput,
     folder: Path,
     ours: Mapping[str, str],
     environ: Mapping[str, str],
     label: str,
     progress: Progress,
-) -> tuple[Summary, list[File]]:
+) -> tuple[Summary, list[RehearsedFile]]:
     """Import the wanted files with the copies in a folder; return summary, and files with facts about their rows.
 
     ours: the environment in which the copied store is served. environ: that of the command. label: the store's name.
     """
     catalog, inbox = home_catalog(wanted.home, environ, wanted.feeds), Inbox.of(wanted.home, environ)
-    ledger = Watched.open(folder / "ledger.db", journal=False)
+    ledger = WatchedLedger.open(folder / "ledger.db", journal=False)
     with closing(ledger), connect(folder, ours, say=progress.say) as connection:
         session = session_at(connection, folder, catalog, ledger, inbox, progress=progress, strict=True)
         summary = Summary(f"{label} ({session.target}), thrown away", session.target)

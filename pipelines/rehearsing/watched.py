@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from sqlalchemy import Engine
 
-from pipelines.home.spill import Writer
+from pipelines.home.spill import ParquetWriter
 from pipelines.ledger.in_step import InStep
 from pipelines.ledger.lease import Clock
 from pipelines.ledger.ledger import Ledger
@@ -29,17 +29,17 @@ EVENTS = pa.schema(
 """The facts that a rehearsal's ledger received about a file's rows, in order: by line if it was given, else by key."""
 
 
-class Watched(Ledger):
+class WatchedLedger(Ledger):
     """A ledger that also lists, in order, the facts about rows while a file is imported."""
 
     def __init__(self, engine: Engine, clock: Clock, in_step: InStep | None = None) -> None:
         super().__init__(engine, clock, in_step)
-        self._events: Writer | None = None
+        self._events: ParquetWriter | None = None
         self._turn = threading.Lock()
 
     @contextmanager
     def watching(self, path: Path) -> Iterator[None]:
-        with Writer(path, EVENTS) as self._events:
+        with ParquetWriter(path, EVENTS) as self._events:
             yield
         self._events = None
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import duckdb
 
-from pipelines.reports.forms import Asked, id_at_target, with_options
+from pipelines.reports.forms import AskedQuestion, id_at_target, with_options
 
 ANSWERED = """
     WITH lost AS (
@@ -59,7 +59,7 @@ class Form(NamedTuple):
     url: str | None
     code: tuple[str | None, str | None]
     lost: int
-    asked: Sequence[Asked]
+    asked: Sequence[AskedQuestion]
 
     @property
     def questionnaire_id(self) -> str:

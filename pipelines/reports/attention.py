@@ -10,7 +10,7 @@ from datetime import datetime
 
 import duckdb
 
-from pipelines.home.batch import shown
+from pipelines.home.batch import printable_name
 from pipelines.home.counted import counted
 from pipelines.ledger.states import CUT_OFF, LANDED, NOT_LOADED
 
@@ -85,7 +85,7 @@ class BatchNow:
     @property
     def file(self) -> str:
         """Return the name of the batch's file; the batch's id if the file has no name."""
-        return shown(self.file_name) if self.file_name else self.batch_id
+        return printable_name(self.file_name) if self.file_name else self.batch_id
 
     @property
     def carried(self) -> int:
@@ -129,7 +129,7 @@ class BatchNow:
 
 
 @dataclass(frozen=True)
-class Problem:
+class AttentionItem:
     """A matter that needs a person: the file or feed, the matter, and its remedy."""
 
     file: str
@@ -142,13 +142,13 @@ def batches_now(db: duckdb.DuckDBPyConnection) -> list[BatchNow]:
     return [BatchNow(*row) for row in db.execute(BATCHES).fetchall()]
 
 
-def problems_of(batches: list[BatchNow]) -> list[Problem]:
+def problems_of(batches: list[BatchNow]) -> list[AttentionItem]:
     """Return the matters that need a person now, the worst first."""
     found = [problem for of in (_failed, _cut_off, _in_doubt, _nothing_taken) for problem in of(batches)]
     return [*found, *_open_rejects(batches)]
 
 
-def _failed(batches: list[BatchNow]) -> Iterator[Problem]:
+def _failed(batches: list[BatchNow]) -> Iterator[AttentionItem]:
     for each in batches:
         if each.is_failed:
             why = (each.message or each.state).removeprefix(f"{each.file}: ").removeprefix(f"{each.batch_id}: ")
@@ -161,24 +161,24 @@ def _failed(batches: list[BatchNow]) -> Iterator[Problem]:
                     f"Import it again, by a later version or with more memory: it is in batches/{each.batch_id}/source."
                 )
             what = "Its last run failed" if each.taken else "Nothing of it was loaded"
-            yield Problem(each.file, f"{what}: {why}", remedy)
+            yield AttentionItem(each.file, f"{what}: {why}", remedy)
 
 
-def _cut_off(batches: list[BatchNow]) -> Iterator[Problem]:
+def _cut_off(batches: list[BatchNow]) -> Iterator[AttentionItem]:
     for each in batches:
         if each.is_cut_off:
-            yield Problem(each.file, "It was not finished.", "chartferry import goes on with it.")
+            yield AttentionItem(each.file, "It was not finished.", "chartferry import goes on with it.")
 
 
-def _in_doubt(batches: list[BatchNow]) -> Iterator[Problem]:
+def _in_doubt(batches: list[BatchNow]) -> Iterator[AttentionItem]:
     for each in batches:
         if each.doubts:
             matter = f"{_rows(each.doubts)} sent, and the outcome is not known."
             remedy = "chartferry doubts resolve looks each row up again, and names what may be it at the target."
-            yield Problem(each.file, matter, remedy)
+            yield AttentionItem(each.file, matter, remedy)
 
 
-def _nothing_taken(batches: list[BatchNow]) -> Iterator[Problem]:
+def _nothing_taken(batches: list[BatchNow]) -> Iterator[AttentionItem]:
     for each in batches:
         if each.took_nothing:
             one = each.records == 1
@@ -187,17 +187,17 @@ def _nothing_taken(batches: list[BatchNow]) -> Iterator[Problem]:
                 "The rules below say why. Where columns are at fault, compare the file with its feed: chartferry feeds"
                 " check --sample."
             )
-            yield Problem(each.file, matter, remedy)
+            yield AttentionItem(each.file, matter, remedy)
 
 
-def _open_rejects(batches: list[BatchNow]) -> Iterator[Problem]:
+def _open_rejects(batches: list[BatchNow]) -> Iterator[AttentionItem]:
     for feed in sorted({each.feed for each in batches}):
         of_feed = [each for each in batches if each.feed == feed and each.open]
         number = sum(each.open for each in of_feed)
         if number:
             files = of_feed[0].file if len(of_feed) == 1 else f"{len(of_feed):,} files of {feed}"
             matter = f"{counted(number, 'record is', 'records are')} set aside."
-            yield Problem(files, matter, "chartferry rejects export; the rules below say what to do about each.")
+            yield AttentionItem(files, matter, "chartferry rejects export; the rules below say what to do about each.")
 
 
 def _rows(number: int) -> str:

@@ -16,8 +16,8 @@ import orjson
 from fhir_service.paths import matching
 from pipelines.home.files import locked, replace_whole, session, write_whole
 from pipelines.home.scratch import throwaway_folder
-from pipelines.reports.publication import PublicationError, why
-from pipelines.reports.sweep import FILES, held
+from pipelines.reports.publication import PublicationError, error_sentence
+from pipelines.reports.sweep import FILES, held_sweep
 
 FOLDER = "bulk-publish"
 AT_ONCE = 1_000
@@ -32,7 +32,7 @@ def publish_bulk(home: Path, target: str, address: str, published_at: datetime, 
     folder = home / FOLDER
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     manifest = folder / "manifest.json"
-    with locked(folder / ".lock"), held(home, target) as last:
+    with locked(folder / ".lock"), held_sweep(home, target) as last:
         before = {each["url"].rpartition("/")[2] for each in _output(manifest)}
         _remove_left(folder, before)
         stamp = f"{published_at:%Y%m%dT%H%M%S%f}"
@@ -44,7 +44,7 @@ def publish_bulk(home: Path, target: str, address: str, published_at: datetime, 
                     count = _write(db, last.path.with_name(FILES[name][0]), file)
                     output.append({"type": name, "url": f"{address.rstrip('/')}/{file.name}", "count": count})
         except duckdb.Error as error:  # the error's text may hold values
-            raise PublicationError(why(error, folder)) from None
+            raise PublicationError(error_sentence(error, folder)) from None
         said: dict[str, Any] = {
             "transactionTime": published_at.isoformat(),
             "request": f"{address.rstrip('/')}/$bulk-publish",

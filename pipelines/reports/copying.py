@@ -16,7 +16,7 @@ from fhir_service.paths import matching
 from pipelines.home.files import link_or_copy, locked, sha256_of
 from pipelines.home.owning import OWNER, deployment_of, own
 from pipelines.home.scratch import throwaway_folder
-from pipelines.home.stores import Held, SomebodyElse, Store, StoreUnusable
+from pipelines.home.stores import HeldObject, SomebodyElse, Store, StoreUnusable
 from pipelines.reports.newer import LOCK
 from pipelines.reports.placing import BESIDE
 from pipelines.reports.publication import Publication
@@ -87,7 +87,7 @@ def _make_latest(store: Store, about: Mapping[str, Any]) -> set[str]:
     raise StoreUnusable(f"{LATEST} changed at each of {TRIES} tries: too many publish to one place")
 
 
-def _said(held: Held | None) -> dict[str, Any] | None:
+def _said(held: HeldObject | None) -> dict[str, Any] | None:
     """Return the content of `latest.json`. Raises StoreUnusable if it is not one of ours."""
     if held is None:
         return None

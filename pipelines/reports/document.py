@@ -14,7 +14,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipelines.home.batch import shown
+from pipelines.home.batch import printable_name
 
 TEMPLATES = Path(__file__).parent / "templates"
 STYLE = "page.css"
@@ -55,17 +55,17 @@ def templates(folder: Path) -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "told": told,
+        "told": cell_text,
         "number": lambda number: "" if number is None else f"{number:,}",
         "money": lambda cents: "" if cents is None else dollars(Decimal(cents) / 100),
         "px": lambda number: f"{number:.1f}".rstrip("0").rstrip("."),
-        "shown": shown,
+        "shown": printable_name,
     }
     made.tests |= {"text": lambda cell: isinstance(cell, str), "nothing": lambda cell: cell in (0, "", None)}
     return made
 
 
-def told(cell: Cell) -> str:
+def cell_text(cell: Cell) -> str:
     """Return the text of a cell: money with a dollar sign, and no text for an empty cell."""
     if isinstance(cell, Decimal):
         return dollars(cell)

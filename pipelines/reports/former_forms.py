@@ -19,7 +19,7 @@ from fhir_service.interface.site import Site
 from fhir_service.paths import exists
 from pipelines.home import arrow
 from pipelines.ledger.manifests import runs_in
-from pipelines.reports.forms import NO_QUESTION, SIGN, Asked, ask_alike, content_name, with_options
+from pipelines.reports.forms import NO_QUESTION, SIGN, AskedQuestion, ask_alike, content_name, with_options
 from pipelines.reports.score_files import ScoreFile, score_files
 from pipelines.reports.scores import counted_in
 from pipelines.reports.sweep import BEFORE
@@ -40,7 +40,7 @@ FORMER = """
     FROM read_parquet($1) ORDER BY report_id, epoch_us(until_at)"""
 
 
-class Content(NamedTuple):
+class FormContent(NamedTuple):
     """A content of a questionnaire, and when it surely was at the target, in microseconds.
 
     until: the time when another content was found.
@@ -86,7 +86,7 @@ def forms_in(db: duckdb.DuckDBPyConnection, folder: Path, swept: duckdb.DuckDBPy
     addresses = _addresses(address, [*bodies, *was])
     for name, body, first_seen, changed, _ in present:
         contents = [each for each in former if each.questionnaire_id == name]
-        numbered = list(_numbered([*contents, Content(name, body, changed, None)], files))
+        numbered = list(_numbered([*contents, FormContent(name, body, changed, None)], files))
         apart = [(form_id, content) for form_id, content in numbered if form_id != name]
         bodies += {form_id: content.body for form_id, content in apart}.items()
         times += {form_id: (form_id, each.since, None, each.until) for form_id, each in apart}.values()
@@ -96,9 +96,9 @@ def forms_in(db: duckdb.DuckDBPyConnection, folder: Path, swept: duckdb.DuckDBPy
     return Forms(bodies, *tables)
 
 
-def _former(db: duckdb.DuckDBPyConnection, path: Path) -> list[Content]:
+def _former(db: duckdb.DuckDBPyConnection, path: Path) -> list[FormContent]:
     rows = db.execute(FORMER, [str(path)]).fetchall() if exists(path) else []
-    return [Content(*row) for row in rows]
+    return [FormContent(*row) for row in rows]
 
 
 def _addresses(address: Mapping[str, str], bodies: Iterable[tuple[str, str]]) -> list[tuple[str, str, bool]]:
@@ -113,7 +113,7 @@ def _addresses(address: Mapping[str, str], bodies: Iterable[tuple[str, str]]) ->
     return [(each, *about) for each, about in found.items()]
 
 
-def _numbered(contents: Sequence[Content], files: Sequence[ScoreFile]) -> Iterator[tuple[str, Content]]:
+def _numbered(contents: Sequence[FormContent], files: Sequence[ScoreFile]) -> Iterator[tuple[str, FormContent]]:
     """Yield each content with the id of its form, the present content last. Contents that ask alike are one form.
 
     A form has the number of its first content, so that a number never changes. The present form has the questionnaire's
@@ -137,14 +137,14 @@ def _numbered(contents: Sequence[Content], files: Sequence[ScoreFile]) -> Iterat
 class _Questions(NamedTuple):
     """The questions of a content, and the linkIds that a score file counts."""
 
-    asked: Sequence[Asked]
+    asked: Sequence[AskedQuestion]
     counted: frozenset[str]
 
     def is_asked_as(self, other: "_Questions") -> bool:
         return self == other or (self.counted == other.counted and ask_alike(other.asked, self.asked))
 
 
-def _asked(contents: Sequence[Content], files: Sequence[ScoreFile]) -> list[_Questions]:
+def _asked(contents: Sequence[FormContent], files: Sequence[ScoreFile]) -> list[_Questions]:
     """Return the questions of each content."""
     tables = rows_of((str(place), content.body) for place, content in enumerate(contents))
     questionnaires, questions, options = (each.to_pylist() for each in tables)
@@ -162,7 +162,7 @@ def _asked(contents: Sequence[Content], files: Sequence[ScoreFile]) -> list[_Que
 
 
 def _rows(
-    numbered: Sequence[tuple[str, Content]], first_seen: int, address: Mapping[str, str]
+    numbered: Sequence[tuple[str, FormContent]], first_seen: int, address: Mapping[str, str]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of `FORM`. The first content has no start, since responses may be older than the first sweep."""
     for place, (form_id, each) in enumerate(numbered):

@@ -43,7 +43,7 @@ class Option(NamedTuple):
     value: float | None = None
 
 
-class Asked(NamedTuple):
+class AskedQuestion(NamedTuple):
     """A question that has answers, or that is in the form now. type: None if the form no longer has the question."""
 
     link_id: str
@@ -54,7 +54,7 @@ class Asked(NamedTuple):
     code: str | None = None
     options: tuple[Option, ...] = ()
 
-    def is_asked_as(self, other: "Asked") -> bool:
+    def is_asked_as(self, other: "AskedQuestion") -> bool:
         """True unless the two questions of one linkId surely ask different things."""
         if self.type is None or other.type is None:
             return True
@@ -64,14 +64,14 @@ class Asked(NamedTuple):
             is_one = _agree(_plain(self.text), _plain(other.text))
         return is_one and self._options_agree(other)
 
-    def _options_agree(self, other: "Asked") -> bool:
+    def _options_agree(self, other: "AskedQuestion") -> bool:
         """True if no option code has different words in the two questions. Codes of shared systems are not compared."""
         known = {each[:2]: _plain(each.display) for each in self.options}
         own = (each for each in other.options if each.system not in SHARED_CODES)
         return all(_agree(_plain(each.display), known.get(each[:2])) for each in own)
 
 
-def ask_alike(one: Iterable[Asked], other: Iterable[Asked]) -> bool:
+def ask_alike(one: Iterable[AskedQuestion], other: Iterable[AskedQuestion]) -> bool:
     """True if each linkId that two forms share asks the same, takes the same kind of answer, and counts the same.
 
     False for forms that share no linkId.
@@ -87,32 +87,32 @@ def ask_alike(one: Iterable[Asked], other: Iterable[Asked]) -> bool:
     )
 
 
-def _declared(asked: Asked) -> Mapping[tuple[str | None, str | None], float]:
+def _declared(asked: AskedQuestion) -> Mapping[tuple[str | None, str | None], float]:
     """Return the values that options declare."""
     return {each[:2]: each.value for each in asked.options if each.value is not None}
 
 
-def _counts_otherwise(one: Asked, other: Asked) -> bool:
+def _counts_otherwise(one: AskedQuestion, other: AskedQuestion) -> bool:
     """True if an option of both questions declares different values, or a value in only one of them."""
     both = {each[:2] for each in one.options} & {each[:2] for each in other.options}
     values = [_declared(each) for each in (one, other)]
     return any(values[0].get(option) != values[1].get(option) for option in both)
 
 
-def with_options(questions: Iterable[Row], options: Iterable[Row]) -> Mapping[str, list[Asked]]:
+def with_options(questions: Iterable[Row], options: Iterable[Row]) -> Mapping[str, list[AskedQuestion]]:
     """Return the questions by questionnaire.
 
     Args:
-        questions: rows of the questionnaire's id and the fields of `Asked` before `options`.
+        questions: rows of the questionnaire's id and the fields of `AskedQuestion` before `options`.
         options: rows of the questionnaire's id, the linkId and the fields of `Option`.
     """
     chosen: dict[tuple[str, str], list[Option]] = {}
     for questionnaire_id, link_id, *option in options:
         chosen.setdefault((questionnaire_id, link_id), []).append(Option(*option))
-    found: dict[str, list[Asked]] = {}
+    found: dict[str, list[AskedQuestion]] = {}
     for questionnaire_id, *question in questions:
         of = tuple(chosen.get((questionnaire_id, question[0]), ()))
-        found.setdefault(questionnaire_id, []).append(Asked(*question)._replace(options=of))
+        found.setdefault(questionnaire_id, []).append(AskedQuestion(*question)._replace(options=of))
     return found
 
 

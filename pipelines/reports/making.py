@@ -12,7 +12,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.reports.building import comment, filled_of, make, write_parquet
 from pipelines.reports.dictionary import data_package, dbt_sources
 from pipelines.reports.ledger_inputs import bring_files, stage_ledger, stage_unanswered
-from pipelines.reports.remarks import remarked
+from pipelines.reports.remarks import remarked_tables
 from pipelines.reports.settings import ReportSettings
 from pipelines.reports.staging import (
     FREE_TEXT,
@@ -66,7 +66,7 @@ def make_tables(
     for table in response_tables(db, settings, {table.name for table in tables}):
         rows[table.name] = make(db, table, filled)
         tables.append(table)
-    tables = remarked(db, tables, sweep.path.parent)
+    tables = remarked_tables(db, tables, sweep.path.parent)
     for name in READ:
         db.unregister(name)
     check(db, tables, rows, sweep)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from fhir_service.interface.datatypes import ID_PATTERN
 from pipelines.client.shapes import objects_in
-from pipelines.client.whole import Counts
+from pipelines.client.whole import PageTotals
 
 RESOURCE = "DiagnosticReport"
 FHIR_ID = re.compile(ID_PATTERN)
@@ -34,7 +34,7 @@ class PageReader:
         self.resource_type = resource_type
         self.noun = "reports" if resource_type == RESOURCE else f"{resource_type}s"
         self.pages = 0
-        self._seen, self._counts = set[str](), Counts()
+        self._seen, self._counts = set[str](), PageTotals()
 
     @property
     def total(self) -> int:

@@ -17,7 +17,7 @@ from pipelines.home.files import MEMORY, link_or_copy, replace_whole
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.newer import PAGE
-from pipelines.reports.publication import OutOfMemory, PublicationError, why
+from pipelines.reports.publication import OutOfMemory, PublicationError, error_sentence
 from pipelines.reports.tables import BrokenTable
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ def being_built(folder: Path) -> Iterator[Path]:
             raise OutOfMemory("the tables could not be built: this machine has not enough memory for them") from None
         raise PublicationError(disk.FULL) from None
     except duckdb.Error as error:
-        raise PublicationError(why(error, folder)) from None
+        raise PublicationError(error_sentence(error, folder)) from None
     finally:
         _remove_leftovers(folder)
 

@@ -73,7 +73,7 @@ def set_key(db: duckdb.DuckDBPyConnection, key: str) -> None:
         db.execute(macro)
 
 
-def shown(tables: Sequence[ReportTable]) -> list[ReportTable]:
+def shown_tables(tables: Sequence[ReportTable]) -> list[ReportTable]:
     """Return the declarations of the pseudonymous tables, with the columns that stay. Raises `BrokenTable`.
 
     Remarks are dropped, since they may count few people, and so are times of reading.

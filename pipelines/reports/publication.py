@@ -8,11 +8,11 @@ from pathlib import Path
 import duckdb
 
 from pipelines.home import disk
-from pipelines.home.exits import Explained
+from pipelines.home.exits import ExplainedError
 from pipelines.reports.tables import ReportTable
 
 
-class PublicationError(Explained):
+class PublicationError(ExplainedError):
     """The tables could not be built, or failed a check, so nothing was published. The message holds no data.
 
     by_table: the statements about single tables that are false.
@@ -47,7 +47,7 @@ def said_at(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%d %B %Y, %H:%M UTC}"
 
 
-def why(error: duckdb.Error, folder: Path) -> str:
+def error_sentence(error: duckdb.Error, folder: Path) -> str:
     """Return a sentence about an error whose text may hold values."""
     if disk.is_full(error):
         return disk.FULL

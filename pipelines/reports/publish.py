@@ -29,7 +29,7 @@ from pipelines.reports.placing import (
 )
 from pipelines.reports.publication import Publication, PublicationError, said_at, told_once
 from pipelines.reports.settings import settings_of
-from pipelines.reports.sweep import Sweep, held
+from pipelines.reports.sweep import Sweep, held_sweep
 
 
 def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
@@ -41,7 +41,7 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
     folder = home / "published"
     (folder / "parquet").mkdir(parents=True, exist_ok=True, mode=0o700)
     final, page = folder / "reports.duckdb", folder / BESIDE[".html"]
-    with locked(folder / LOCK), held(home, sweep.target) as last:
+    with locked(folder / LOCK), held_sweep(home, sweep.target) as last:
         published_at = ledger.now()
         keep_so_far(ledger)
 

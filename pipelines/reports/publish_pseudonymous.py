@@ -16,10 +16,10 @@ from pipelines.home.scratch import throwaway_folder
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.making import make_tables, write_files
 from pipelines.reports.placing import BESIDE, READ_ONLY, built, put_beside
-from pipelines.reports.pseudonymous import Study, copy, key_of, set_key, shown
+from pipelines.reports.pseudonymous import Study, copy, key_of, set_key, shown_tables
 from pipelines.reports.publication import Publication
 from pipelines.reports.settings import settings_of
-from pipelines.reports.sweep import Sweep, held
+from pipelines.reports.sweep import Sweep, held_sweep
 from pipelines.reports.tables import ReportTable
 from pipelines.reports.terms import set_terms
 from pipelines.reports.views.values import quoted
@@ -27,7 +27,7 @@ from pipelines.reports.views.values import quoted
 FOLDER = "pseudonymous"
 
 
-class Room(NamedTuple):
+class BuildRoom(NamedTuple):
     """A scratch folder, and the memory that the build may use."""
 
     folder: Path
@@ -41,12 +41,12 @@ def publish_pseudonymous(home: Path, ledger: Ledger, sweep: Sweep, study: Study)
     """Build, check and publish the pseudonymous tables of the sweep's target. Raises `PublicationError`."""
     folder = home / (f"{FOLDER}-{study.name}" if study.name else FOLDER)
     (folder / "parquet").mkdir(parents=True, exist_ok=True, mode=0o700)
-    with locked(folder / ".lock"), held(home, sweep.target) as last:
+    with locked(folder / ".lock"), held_sweep(home, sweep.target) as last:
         published_at = ledger.now()
 
         def make(build: Path, megabytes: int) -> dict[str, int]:
             with throwaway_folder(home) as scratch:
-                room = Room(scratch, megabytes)
+                room = BuildRoom(scratch, megabytes)
                 tables = _make_private(room, ledger, last, published_at, home)
                 rows = _build(build, room, tables, key_of(home, study.name), published_at, study.smallest)
                 _replace(build, folder / "reports.duckdb")
@@ -79,15 +79,15 @@ def _forget_times(folder: Path, published_at: str) -> None:
         utime(path, (month, month))
 
 
-def _make_private(room: Room, ledger: Ledger, sweep: Sweep, published_at: str, home: Path) -> list[ReportTable]:
+def _make_private(room: BuildRoom, ledger: Ledger, sweep: Sweep, published_at: str, home: Path) -> list[ReportTable]:
     """Make the tables in `private.duckdb`; return the declarations of the tables and columns to publish."""
     with session(room.folder / "private.spill", room.folder / "private.duckdb", room.megabytes) as db:
         settings = settings_of(home).model_copy(update={"publish_free_text": False})
-        return shown(make_tables(db, ledger, sweep, published_at, home, settings, with_sending_times=False))
+        return shown_tables(make_tables(db, ledger, sweep, published_at, home, settings, with_sending_times=False))
 
 
 def _build(
-    build: Path, room: Room, tables: Sequence[ReportTable], key: str, published_at: str, smallest: int
+    build: Path, room: BuildRoom, tables: Sequence[ReportTable], key: str, published_at: str, smallest: int
 ) -> dict[str, int]:
     with session(room.folder / "public.spill", build, room.megabytes) as db:
         db.execute(f"ATTACH {quoted(str(room.folder / 'private.duckdb'))} AS private (READ_ONLY)")

@@ -41,7 +41,7 @@ class Reading(Enum):
     NOT_SHOWN = "not shown"
 
 
-class Unread(NamedTuple):
+class UnreadPart(NamedTuple):
     """A part that could not be read: since when, and when it was last read, if that is known."""
 
     since: datetime
@@ -71,13 +71,13 @@ def read_at(folder: Path, part: str) -> datetime | None:
     return datetime.fromisoformat(at) if at else None
 
 
-def unread(folder: Path) -> dict[str, Unread]:
+def unread(folder: Path) -> dict[str, UnreadPart]:
     """Return the parts that could not be read at the last try. folder: the target's sweep folder."""
     times = {
         part: {name: datetime.fromisoformat(at) for name, at in said.items() if at}
         for part, said in _noted(folder).items()
     }
-    return {part: Unread(of["failed_at"], of.get("read_at")) for part, of in times.items() if "failed_at" in of}
+    return {part: UnreadPart(of["failed_at"], of.get("read_at")) for part, of in times.items() if "failed_at" in of}
 
 
 def _noted(folder: Path) -> dict[str, dict[str, str | None]]:
@@ -88,7 +88,7 @@ def _noted(folder: Path) -> dict[str, dict[str, str | None]]:
     return said
 
 
-def unread_of(tables: Sequence[ReportTable], parts: dict[str, Unread]) -> dict[str, list[str]]:
+def unread_of(tables: Sequence[ReportTable], parts: dict[str, UnreadPart]) -> dict[str, list[str]]:
     """Return for each table a sentence on each of these parts that it is made of, directly or through other tables.
 
     tables: each after the tables that it reads.
@@ -100,7 +100,7 @@ def unread_of(tables: Sequence[ReportTable], parts: dict[str, Unread]) -> dict[s
     return {name: [_sentence(part, parts[part]) for part in PARTS if part in of] for name, of in made.items()}
 
 
-def _sentence(part: str, of: Unread) -> str:
+def _sentence(part: str, of: UnreadPart) -> str:
     last = f"on {said_at(of.read_at)}" if of.read_at else "before that, if ever"
     return (
         f"{part[0].upper()}{part[1:]} could not be read from the target since {said_at(of.since)}: "

@@ -52,7 +52,7 @@ _STARTS = {
 
 
 @dataclass(frozen=True)
-class Said:
+class SharedReason:
     """A reason that records share: the element or column, the message without quotes, and the number of records."""
 
     where: str
@@ -106,7 +106,7 @@ def most_said(
     reasons: Iterable[tuple[str | None, str | None, int, Sequence[str] | None]],
     words_of_target: bool,
     names: Collection[str],
-) -> Said | None:
+) -> SharedReason | None:
     """Return the reason that most records share, or None if no reason may be shown.
 
     Args:
@@ -129,5 +129,5 @@ def most_said(
             of[shared].update(patients or ())
     for (where, message), records in found.most_common():
         if not words_of_target or (len(of[where, message]) >= ENOUGH and _WORD.search(message)):
-            return Said(where, message, records)
+            return SharedReason(where, message, records)
     return None

@@ -52,7 +52,7 @@ NOT_THERE = ("is not at the target", "are not at the target")
 NOT_READ = ("was not read", "were not read")
 
 
-def remarked(db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable], folder: Path) -> list[ReportTable]:
+def remarked_tables(db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable], folder: Path) -> list[ReportTable]:
     """Return the built tables with remarks on their rows, and on their parts that could not be read.
 
     tables: each after the tables that it reads. folder: the target's sweep folder.

@@ -16,15 +16,15 @@ from typing import Any, Protocol
 
 import duckdb
 
-from pipelines.client.replies import NoResult, NotSent, Refused, next_link
+from pipelines.client.replies import NoResult, NotSent, RequestRefused, next_link
 from pipelines.client.threads import result_of, threads
-from pipelines.client.whole import Incomplete
+from pipelines.client.whole import IncompleteSearch
 from pipelines.home import arrow
 from pipelines.home.files import locked, session
 from pipelines.home.scratch import throwaway_folder
-from pipelines.home.spill import Writer
+from pipelines.home.spill import ParquetWriter
 from pipelines.reports.pages import SWEPT, PageReader, Row, SweepIncomplete
-from pipelines.reports.sweep import FILES, TRIES, Sweep, folder_of, keep, kept, now, sweep
+from pipelines.reports.sweep import FILES, TRIES, Sweep, folder_of, keep, kept_sweep, now, sweep
 
 RESULT = "Observation"
 INCLUDE = "DiagnosticReport:result"
@@ -74,12 +74,12 @@ def sweep_results(
     included: a file of the results that came with the reports, with the columns of `SWEPT`, each result once. Raises
     `SweepIncomplete`, and keeps the results last read.
     """
-    reports, folder = kept(home, target).path, folder_of(home, target)
+    reports, folder = kept_sweep(home, target).path, folder_of(home, target)
     final, part = folder / FILES[RESULT][0], folder / "results.part"
     with locked(folder / ".results.lock"), session(folder / ".results.spill") as db:
         started = clock()
         db.execute(NAMED, [str(reports)])
-        with Writer(part, SWEPT) as out:
+        with ParquetWriter(part, SWEPT) as out:
             for some in _all_of(client, db, included):
                 out.add_batch(arrow.batch_of_rows(some, SWEPT))
         with locked(folder / ".kept.lock"):
@@ -91,15 +91,15 @@ def sweep_results(
 def _all_of(client: SearchesById, db: duckdb.DuckDBPyConnection, included: Path | None) -> Iterator[list[Row]]:
     """Yield the results that reports name: first the included ones, then the others by id. Raises `SweepIncomplete`."""
     if included is None:
-        yield from _read_ahead(client, Groups(db.execute(OTHERS)))
+        yield from _read_ahead(client, IdGroups(db.execute(OTHERS)))
         return
     there = db.execute(INCLUDED, [str(included)])
     while some := there.fetchmany(ROWS_AT_ONCE):
         yield some
-    yield from _read_ahead(client, Groups(db.execute(NOT_INCLUDED, [str(included)])))
+    yield from _read_ahead(client, IdGroups(db.execute(NOT_INCLUDED, [str(included)])))
 
 
-class Groups:
+class IdGroups:
     """Ids in groups, each for one request.
 
     most: the most ids in a group; lower once the size of the target's pages, or its limit, is known.
@@ -130,7 +130,7 @@ class Groups:
             self.most = min(self.most, max(held, LEAST))
 
 
-def _read_ahead(client: SearchesById, groups: Groups) -> Iterator[list[Row]]:
+def _read_ahead(client: SearchesById, groups: IdGroups) -> Iterator[list[Row]]:
     """Yield the resources of each group of ids, and request the next group meanwhile. Raises `SweepIncomplete`."""
     coming: deque[Future[list[Row]]] = deque()
     with threads(REQUESTS, "results") as pool:
@@ -146,7 +146,7 @@ def _read_ahead(client: SearchesById, groups: Groups) -> Iterator[list[Row]]:
                 each.cancel()
 
 
-def _of_ids(client: SearchesById, ids: list[str], groups: Groups) -> list[Row]:
+def _of_ids(client: SearchesById, ids: list[str], groups: IdGroups) -> list[Row]:
     """Return the resources of these ids, each once. Raises `SweepIncomplete`.
 
     If the target refuses the request, ask for half as many ids, now and later. If the request fails otherwise, ask for
@@ -157,12 +157,12 @@ def _of_ids(client: SearchesById, ids: list[str], groups: Groups) -> list[Row]:
     except NoResult as error:
         if isinstance(error, NotSent) or len(ids) <= SURELY_TAKEN:
             raise SweepIncomplete(f"{RESULT}s by `_id`: {error}") from None
-        most = -(-len(ids) // 2) if isinstance(error, Refused) else SURELY_TAKEN
+        most = -(-len(ids) // 2) if isinstance(error, RequestRefused) else SURELY_TAKEN
     groups.most = min(groups.most, most)
     return [row for at in range(0, len(ids), most) for row in _of_ids(client, ids[at : at + most], groups)]
 
 
-def _read(client: SearchesById, ids: list[str], groups: Groups) -> list[Row]:
+def _read(client: SearchesById, ids: list[str], groups: IdGroups) -> list[Row]:
     for _ in range(TRIES):
         read = PageReader(RESULT)
         rows = list(_rows(client, read, ids, groups))
@@ -171,7 +171,7 @@ def _read(client: SearchesById, ids: list[str], groups: Groups) -> list[Row]:
     raise SweepIncomplete(read.disagreement)
 
 
-def _rows(client: SearchesById, read: PageReader, ids: list[str], groups: Groups) -> Iterator[Row]:
+def _rows(client: SearchesById, read: PageReader, ids: list[str], groups: IdGroups) -> Iterator[Row]:
     asked, size = set(ids), max(len(ids), SURELY_TAKEN)
     try:
         for page in client.pages(RESULT, {"_id": ",".join(ids), "_count": str(size)}):
@@ -181,7 +181,7 @@ def _rows(client: SearchesById, read: PageReader, ids: list[str], groups: Groups
             if not asked.issuperset(row[0] for row in rows):
                 raise SweepIncomplete(f"the target answers a search for {RESULT}s by `_id` with others")
             yield from rows
-    except Incomplete:
+    except IncompleteSearch:
         read.moved()
 
 
@@ -211,7 +211,7 @@ class WithResults:
         return self._included(resource_type) if self.readings == 1 else self._client.pages(resource_type)
 
     def _included(self, resource_type: str) -> Iterator[dict[str, Any]]:
-        with Writer(self.file, SWEPT) as out:
+        with ParquetWriter(self.file, SWEPT) as out:
             for page in self._client.pages(resource_type, {"_include": INCLUDE}):
                 with suppress(SweepIncomplete):  # one is odd: those of the page are requested by id
                     entries = {"resourceType": "Bundle", "total": 0, "entry": page.get("entry")}

@@ -70,10 +70,10 @@ def scores_of(
     known = list(files)
     for each in known:
         rows.band.extend((each.name, float(band["from"]), band["label"]) for band in each.bands)
-    met: dict[str, list[_Here]] = {}
-    there: list[_Here] = []
+    met: dict[str, list[_ScoredForm]] = {}
+    there: list[_ScoredForm] = []
     for questionnaire in questionnaires.to_pylist():
-        here = _Here(questionnaire, asked.get(questionnaire["questionnaire_id"], []), chosen)
+        here = _ScoredForm(questionnaire, asked.get(questionnaire["questionnaire_id"], []), chosen)
         there.append(here)
         of_files = [each for each in known if not here.names.isdisjoint(each.questionnaires)]
         for each in of_files or here.declared():
@@ -94,13 +94,13 @@ def counted_in(files: Iterable[ScoreFile], contents: Sequence[tuple[Row, Sequenc
 
     contents: each with its questions. A file that names one of the contents applies to all.
     """
-    there = [_Here(questionnaire, questions, {}) for questionnaire, questions in contents]
+    there = [_ScoredForm(questionnaire, questions, {}) for questionnaire, questions in contents]
     rules = [each for each in files if any(not here.names.isdisjoint(each.questionnaires) for here in there)]
     named = {name for rule in rules for name in rule.questions}
     return [frozenset(found["link_id"] for name in named if (found := here.question(name))) for here in there]
 
 
-def _unknown_questionnaires(rule: ScoreFile, there: Sequence["_Here"]) -> Iterator[str]:
+def _unknown_questionnaires(rule: ScoreFile, there: Sequence["_ScoredForm"]) -> Iterator[str]:
     """Yield a sentence for each questionnaire that a rule names, and that the target neither has nor had."""
     for name in rule.questionnaires if there else ():
         if not any(name in each.names for each in there):
@@ -110,7 +110,7 @@ def _unknown_questionnaires(rule: ScoreFile, there: Sequence["_Here"]) -> Iterat
             )
 
 
-def _unknown_questions(rule: ScoreFile, of: Sequence["_Here"]) -> Iterator[str]:
+def _unknown_questions(rule: ScoreFile, of: Sequence["_ScoredForm"]) -> Iterator[str]:
     """Yield a sentence for each question or option that a rule names, and that none of its questionnaires has.
 
     The target may have removed the question: the score is then made of the others. Former forms are not searched.
@@ -146,7 +146,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join([*shown[:NAMED], *(["..."] if len(shown) > NAMED else [])]) or "none"
 
 
-class _Here:
+class _ScoredForm:
     """One questionnaire, with its questions and their options."""
 
     def __init__(

@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 
 from fhir_service.paths import exists
 from pipelines.client.replies import NoResult
-from pipelines.client.whole import Incomplete
+from pipelines.client.whole import IncompleteSearch
 from pipelines.home import arrow
 from pipelines.home.files import locked, replace_whole, session, write_whole
-from pipelines.home.spill import Writer, is_whole
+from pipelines.home.spill import ParquetWriter, is_whole
 from pipelines.reports.pages import RESOURCE, SWEPT, PageReader, SweepIncomplete
 from pipelines.reports.publication import PublicationError
 
@@ -104,14 +104,14 @@ def sweep(
         return done
 
 
-def kept(home: Path, target: str) -> Sweep:
+def kept_sweep(home: Path, target: str) -> Sweep:
     """Return the last finished sweep of the target's reports; an empty one if there was none."""
-    with held(home, target) as last:
+    with held_sweep(home, target) as last:
         return last
 
 
 @contextmanager
-def held(home: Path, target: str) -> Iterator[Sweep]:
+def held_sweep(home: Path, target: str) -> Iterator[Sweep]:
     """Yield the last finished sweep of the target's reports. Within `with`, no other sweep replaces a file.
 
     The Parquet files of other types are in the same folder.
@@ -192,11 +192,11 @@ def read_whole(
 def _read_all(pages: Iterable[dict[str, Any]], part: Path, resource_type: str) -> PageReader:
     """Write the resources of all pages to `part`, each id once; return the reader. Raises `SweepIncomplete`."""
     read = PageReader(resource_type)
-    with Writer(part, SWEPT) as out:
+    with ParquetWriter(part, SWEPT) as out:
         try:
             for page in pages:
                 out.add_batch(arrow.batch_of_rows(read.new_rows(page), SWEPT))
-        except Incomplete:
+        except IncompleteSearch:
             read.moved()
         except NoResult as error:
             raise SweepIncomplete(f"page {read.pages + 1}: {error}") from None

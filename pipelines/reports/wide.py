@@ -15,7 +15,7 @@ import duckdb
 
 from pipelines.home.counted import counted
 from pipelines.reports.answered_forms import Form, forms_with_responses
-from pipelines.reports.forms import Asked
+from pipelines.reports.forms import AskedQuestion
 from pipelines.reports.settings import FILE, ReportSettings
 from pipelines.reports.tables import TERM, BrokenTable, ColumnOf, ReportTable
 from pipelines.reports.views.values import quoted
@@ -42,18 +42,18 @@ OF_VERSION = ColumnOf(
 class Question:
     """A question of a wide table. of: the ids of questionnaires that ask it. options: those of all, in words."""
 
-    asked: Asked
+    asked: AskedQuestion
     of: list[str] = field(default_factory=list)
     options: list[str] = field(default_factory=list)
 
-    def add(self, form: Form, asked: Asked) -> None:
+    def add(self, form: Form, asked: AskedQuestion) -> None:
         """Add a questionnaire that asks the question."""
         said = [f"{each.code} {each.display or ''}".strip() for each in asked.options]
         self.of.append(form.id)
         self.options += [each for each in said if each not in self.options]
 
 
-class Answered(NamedTuple):
+class AnsweredColumn(NamedTuple):
     """The column of a question. of: the questionnaires that ask it, if not all of the table do.
 
     is_apart: True if other versions ask something else under the same linkId.
@@ -75,7 +75,7 @@ class Answered(NamedTuple):
 
 
 @dataclass
-class Sharing:
+class WideTable:
     """The questionnaires of one wide table. stem: the name before a suffix was added to make it unique."""
 
     table: str
@@ -91,12 +91,12 @@ def response_tables(
         yield _table(sharing, settings.publish_free_text)
 
 
-def _shared(forms: Iterable[Form], named: Mapping[str, str], taken: set[str]) -> list[Sharing]:
+def _shared(forms: Iterable[Form], named: Mapping[str, str], taken: set[str]) -> list[WideTable]:
     """Return the wide tables. named: the home's table names by questionnaire id, which have priority.
 
     Raises `BrokenTable` if another table already has a name that the home gives.
     """
-    found: list[Sharing] = []
+    found: list[WideTable] = []
     for form in sorted(forms, key=lambda form: form.questionnaire_id not in named):
         stem = PREFIX + (named.get(form.questionnaire_id) or _snake(form.name or "") or _snake(form.questionnaire_id))
         alike = [each for each in found if each.stem == stem and any(map(form.is_version_of, each.forms))]
@@ -106,14 +106,14 @@ def _shared(forms: Iterable[Form], named: Mapping[str, str], taken: set[str]) ->
                     f"the questionnaire {form.id} would have the table {stem}, as another has: "
                     f"give it another name in {FILE} of the home, under [response_tables]"
                 )
-            alike = [Sharing(stem if stem not in taken else _free(f"{stem}_{_snake(form.id)}", taken), stem)]
+            alike = [WideTable(stem if stem not in taken else _free(f"{stem}_{_snake(form.id)}", taken), stem)]
             found += alike
             taken.add(alike[0].table)
         alike[0].forms.append(form)
     return found
 
 
-def _table(sharing: Sharing, with_texts: bool) -> ReportTable:
+def _table(sharing: WideTable, with_texts: bool) -> ReportTable:
     own = [*OWN, OF_VERSION] if len(sharing.forms) > 1 else list(OWN)
     ids = sorted(form.id for form in sharing.forms)
     answered = list(_answered(sharing.forms, with_texts, {column.name for column in own}))
@@ -144,7 +144,7 @@ SAID = """SELECT response_id, questionnaire_id, link_id, position, number,
     FROM answer"""
 
 
-def _select(ids: Sequence[str], answered: Sequence[Answered]) -> str:
+def _select(ids: Sequence[str], answered: Sequence[AnsweredColumn]) -> str:
     """Return the SELECT of a wide table. ids: its questionnaires."""
     own = ["resource_id AS response_id", "patient_id", "authored_at", *(["questionnaire_id"] if len(ids) > 1 else [])]
     made = _of_maps(answered) if len(answered) > FEW else _of_aggregates(answered)
@@ -161,7 +161,7 @@ WHERE response.questionnaire_id IN ({", ".join(map(quoted, ids))})
 ORDER BY response.resource_id"""
 
 
-def _of_aggregates(answered: Sequence[Answered]) -> str:
+def _of_aggregates(answered: Sequence[AnsweredColumn]) -> str:
     """Return the SQL of the values, with one aggregate for each column."""
     values = ["response_id"]
     for each in answered:
@@ -174,7 +174,7 @@ def _of_aggregates(answered: Sequence[Answered]) -> str:
     return f"made AS (SELECT {', '.join(values)} FROM answers GROUP BY response_id)"
 
 
-def _of_maps(answered: Sequence[Answered]) -> str:
+def _of_maps(answered: Sequence[AnsweredColumn]) -> str:
     """Return the SQL of the values, with one map by linkId for each kind of value."""
     kinds = sorted({_map_of(each): each for each in answered}.items())
     of_question = ", ".join(
@@ -186,7 +186,7 @@ def _of_maps(answered: Sequence[Answered]) -> str:
 made AS (SELECT response_id, {maps} FROM given GROUP BY response_id)"""
 
 
-def _taken(answered: Sequence[Answered]) -> list[str]:
+def _taken(answered: Sequence[AnsweredColumn]) -> list[str]:
     """Return the SQL of the columns, taken from the maps."""
     found = []
     for each in answered:
@@ -196,16 +196,16 @@ def _taken(answered: Sequence[Answered]) -> list[str]:
     return found
 
 
-def _map_of(answered: Answered) -> str:
+def _map_of(answered: AnsweredColumn) -> str:
     return f"{answered.value}s" if answered.is_list else answered.value
 
 
-def _asked_in(answered: Answered, before: str) -> str:
+def _asked_in(answered: AnsweredColumn, before: str) -> str:
     """Return the condition, after `before`, that a response's questionnaire asks the question; empty if all ask it."""
     return f"{before}questionnaire_id IN ({', '.join(map(quoted, answered.of))})" if answered.of else ""
 
 
-def _answered(forms: Sequence[Form], with_texts: bool, used: set[str]) -> Iterator[Answered]:
+def _answered(forms: Sequence[Form], with_texts: bool, used: set[str]) -> Iterator[AnsweredColumn]:
     """Yield the columns of the questions, in the order of the forms. used: names of other columns."""
     questions = [each for each in _questions(forms) if with_texts or each.asked.type not in TEXTS]
     known = Counter(each.asked.link_id for each in questions if each.asked.type)
@@ -216,10 +216,10 @@ def _answered(forms: Sequence[Form], with_texts: bool, used: set[str]) -> Iterat
         name = _free(_snake(asked.link_id) or _snake(asked.code or "") or f"question_{place}", used)
         comment = _comment(question, [_shown(form) for form in forms if form.id in question.of] if is_apart else [])
         column = ColumnOf(name, kind, comment, _kind(asked, kind))
-        yield Answered(column, asked.link_id, question.of if len(question.of) < len(forms) else (), is_apart)
+        yield AnsweredColumn(column, asked.link_id, question.of if len(question.of) < len(forms) else (), is_apart)
 
 
-def _remarks(sharing: Sharing, answered: Iterable[Answered]) -> Iterator[str]:
+def _remarks(sharing: WideTable, answered: Iterable[AnsweredColumn]) -> Iterator[str]:
     """Yield sentences that a reader of the table must know."""
     apart: dict[str, list[str]] = {}
     for each in answered:
@@ -243,7 +243,7 @@ def _remarks(sharing: Sharing, answered: Iterable[Answered]) -> Iterator[str]:
             )
 
 
-def _kind(question: Asked, kind: str) -> str:
+def _kind(question: AskedQuestion, kind: str) -> str:
     """Return the kind of a question's column. A linkId that no form has may be free text."""
     if question.type in TEXTS or question.type is None:
         return "text"
@@ -254,7 +254,7 @@ def _shown(form: Form) -> str:
     return f"{form.name} ({form.id})" if form.name else form.id
 
 
-def _named(sharing: Sharing) -> str:
+def _named(sharing: WideTable) -> str:
     """Return the questionnaires of a table in words."""
     shown = [_shown(form) for form in sharing.forms]
     several = "questionnaires" if len(shown) > 1 else "questionnaire"
@@ -278,7 +278,7 @@ def _questions(forms: Sequence[Form]) -> list[Question]:
     return [each for of_link in found.values() for each in of_link]
 
 
-def _type(question: Asked) -> str:
+def _type(question: AskedQuestion) -> str:
     """Return the type of a question's column."""
     kind = "DOUBLE" if question.type in NUMBERS else "VARCHAR"
     return f"{kind}[]" if question.repeats else kind

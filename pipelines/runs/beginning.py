@@ -7,7 +7,7 @@ from pathlib import Path
 from fhir_service.paths import matching
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.packed import unpacked_sha256
-from pipelines.home.batch import SOURCE, Received, received_before
+from pipelines.home.batch import SOURCE, ReceivedFile, received_before
 from pipelines.home.scratch import remove_abandoned
 from pipelines.ledger.lease import utc_text
 from pipelines.runs.cut_off import lines_left, retry_of
@@ -16,12 +16,12 @@ from pipelines.runs.lost import refuse_lost
 from pipelines.runs.manifest import rules_version, software_version, write_manifest
 from pipelines.runs.run import Lines, Run
 from pipelines.session.session import Session
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 
 
 def begin(
     session: Session,
-    received: Received,
+    received: ReceivedFile,
     feed: Feed,
     whole: bool = False,
     adopting: bool = False,
@@ -60,12 +60,12 @@ def begin(
     folder = _run_folder(session, batch, number)
     [started_at] = (run["started_at"] for run in session.ledger.runs(target, batch_id) if run["run"] == number)
     run = Run(received, feed, number, folder, before, time.monotonic(), started_at, only, remap, taken_back)
-    write_manifest(session, run, result_of(run, Validated(folder), {}, None, "running"), None)
+    write_manifest(session, run, result_of(run, ValidationResult(folder), {}, None, "running"), None)
     session.batches.keep(batch_id, f"{folder.name}/*")
     return run
 
 
-def note_batch(session: Session, received: Received, feed: Feed) -> str | None:
+def note_batch(session: Session, received: ReceivedFile, feed: Feed) -> str | None:
     """Note a batch if it is new; return the state that it had, None if it is new.
 
     A batch of which nothing was sent gets the source and kind of today's feed, which may have changed.

@@ -7,17 +7,17 @@ from pipelines.home.spill import batches, is_whole
 from pipelines.ledger.answered import close_answered
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.so_far import LINES, hold_batch, under_way, with_outcomes
-from pipelines.loading.loaded import Loaded
-from pipelines.runs.run import Result, Run
+from pipelines.loading.loaded import LoadCounts
+from pipelines.runs.run import Run, RunResult
 from pipelines.session.session import Session
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 
 MOST_LOOKED_FOR = 10_000
 """Rows that are looked for in a file at most. If more rows are to be sent, none is looked for."""
 ROWS_A_PAGE = 20_000
 
 
-def run_counts(validated: Validated, loaded: Loaded) -> dict[str, int]:
+def run_counts(validated: ValidationResult, loaded: LoadCounts) -> dict[str, int]:
     """Return the ledger's counts of a run: lines, records, outcomes, and amounts in cents."""
     return loaded.counts_with({name: getattr(validated, name) for name in LINES})
 
@@ -47,7 +47,7 @@ def _recount(ledger: Ledger, before: Mapping[str, Any]) -> None:
     )
 
 
-def goes_on(session: Session, run: Run, result: Result) -> bool:
+def goes_on(session: Session, run: Run, result: RunResult) -> bool:
     """True if a batch has rows that the next import or another process will send.
 
     After a run over the whole file, a planned row that the run did not read does not count: no import sends it.

@@ -6,21 +6,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pipelines.home.batch import NotReadToItsEnd, Unreadable
+from pipelines.home.batch import NotReadToItsEnd, UnreadableFile
 from pipelines.ledger.so_far import are_of_lines, counts_so_far, hold_batch, with_outcomes
 from pipelines.ledger.states import ASKED, CUT_OFF, LANDED, NOT_LOADED, OUTCOMES
-from pipelines.loading.loaded import Loaded
+from pipelines.loading.loaded import LoadCounts
 from pipelines.reports.newer import tell_newer
 from pipelines.runs.counting import goes_on, run_counts
 from pipelines.runs.cut_off import close_cut_off
 from pipelines.runs.manifest import write_manifest
-from pipelines.runs.run import Result, Run
-from pipelines.runs.sentences import told
+from pipelines.runs.run import Run, RunResult
+from pipelines.runs.sentences import run_sentences
 from pipelines.session.session import Session
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 
 
-def end(session: Session, run: Run, validated: Validated, loaded: Loaded, is_retried: bool = False) -> Result:
+def end(
+    session: Session, run: Run, validated: ValidationResult, loaded: LoadCounts, is_retried: bool = False
+) -> RunResult:
     """Close run and batch in the ledger, and write the manifest.
 
     is_retried: True if an earlier try of this first run of its batch sent rows. They count as this run's.
@@ -30,7 +32,7 @@ def end(session: Session, run: Run, validated: Validated, loaded: Loaded, is_ret
         counts = with_outcomes(session.ledger, session.target, run.received.batch_id, counts)
     waiting = counts["accepted"] - sum(counts[name] for name in OUTCOMES)
     state = "running" if waiting or counts["in_doubt"] or loaded.parts_left else "finished"
-    result = result_of(run, validated, counts, loaded.unusable or told(run, validated, loaded), state)
+    result = result_of(run, validated, counts, loaded.unusable or run_sentences(run, validated, loaded), state)
     result.taken_back = loaded.undone
     result.reasons, result.refused_by = dict(Counter(result.reasons) + loaded.reasons), dict(loaded.reasons)
     result.waiting, result.unusable = waiting, loaded.unusable is not None
@@ -39,7 +41,7 @@ def end(session: Session, run: Run, validated: Validated, loaded: Loaded, is_ret
     return result
 
 
-def end_unread(session: Session, run: Run, error: Unreadable) -> Result:
+def end_unread(session: Session, run: Run, error: UnreadableFile) -> RunResult:
     """End the run of a file that was not read to its end, by a fault of the file, or of this program (`cut off`)."""
     message = f"{error}{_loaded_before(session, run)}"
     return end_without_load(session, run, "failed", message, is_cut_off=isinstance(error, NotReadToItsEnd))
@@ -53,7 +55,7 @@ def _loaded_before(session: Session, run: Run) -> str:
     return f"; earlier runs loaded {loaded:,} of its records" if loaded else ""
 
 
-def end_stopped(session: Session, run: Run, validated: Validated) -> Result:
+def end_stopped(session: Session, run: Run, validated: ValidationResult) -> RunResult:
     """End the run of a file of which nothing may be sent."""
     return end_without_load(session, run, "stopped", f"{run.received.file_name}: {validated.stop}", validated)
 
@@ -63,21 +65,23 @@ def end_without_load(
     run: Run,
     state: str,
     message: str,
-    validated: Validated | None = None,
+    validated: ValidationResult | None = None,
     *,
     is_cut_off: bool = False,
-) -> Result:
+) -> RunResult:
     """End the run of a file of which nothing was sent. validated: its findings, if the file was read."""
-    validated = validated or Validated(run.folder)
+    validated = validated or ValidationResult(run.folder)
     session.progress.end()
-    result = result_of(run, validated, run_counts(validated, Loaded()), message, state)
+    result = result_of(run, validated, run_counts(validated, LoadCounts()), message, state)
     result.unusable = state == "running"
     _close(session, run, result, is_cut_off=is_cut_off)
     return result
 
 
-def result_of(run: Run, validated: Validated, counts: dict[str, int], message: str | None, state: str) -> Result:
-    return Result(
+def result_of(
+    run: Run, validated: ValidationResult, counts: dict[str, int], message: str | None, state: str
+) -> RunResult:
+    return RunResult(
         run.received.batch_id,
         run.number,
         run.feed.name,
@@ -101,7 +105,9 @@ def _is_sent(session: Session, batch_id: str) -> bool:
     return any(record.state in ASKED for record in session.ledger.unsettled(session.target, batch_id))
 
 
-def _close(session: Session, run: Run, result: Result, parts_left: bool = False, *, is_cut_off: bool = False) -> None:
+def _close(
+    session: Session, run: Run, result: RunResult, parts_left: bool = False, *, is_cut_off: bool = False
+) -> None:
     ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
     of_run = replace(result, state=CUT_OFF) if is_cut_off else result
     with ledger.transaction():
@@ -117,7 +123,7 @@ def _close(session: Session, run: Run, result: Result, parts_left: bool = False,
     tell_newer(session.home, ledger, target)
 
 
-def _lines_of(session: Session, run: Run, result: Result, before: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _lines_of(session: Session, run: Run, result: RunResult, before: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return the counts of a batch's lines: its first run's, or this run's if a mended feed reads the file
     otherwise.
     """
@@ -127,7 +133,7 @@ def _lines_of(session: Session, run: Run, result: Result, before: Mapping[str, A
     return before if are_of_lines(counts, before) else result.counts
 
 
-def _end_batch(session: Session, run: Run, result: Result, parts_left: bool) -> None:
+def _end_batch(session: Session, run: Run, result: RunResult, parts_left: bool) -> None:
     """Set state and counts of a run's batch from the ledger's present content, which others may have changed."""
     ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
     now = ledger.batch(target, batch_id)

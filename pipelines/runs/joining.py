@@ -12,18 +12,20 @@ from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import LoaderWatch
 from pipelines.runs.loading import batch_of, bring_others
-from pipelines.runs.order import Order
-from pipelines.runs.plan import announced, order_of
+from pipelines.runs.order import WorkerOrder
+from pipelines.runs.plan import announced_plan, order_of
 from pipelines.runs.run import Run
 from pipelines.runs.worker import load_next
 from pipelines.session.session import Session
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 
 LOOK_SECONDS = 1.0
 PATIENCE_SECONDS = 60.0
 
 
-def join(session: Session, runs: Sequence[tuple[Run, Validated]], is_over: Callable[[], bool], number: int) -> int:
+def join(
+    session: Session, runs: Sequence[tuple[Run, ValidationResult]], is_over: Callable[[], bool], number: int
+) -> int:
     """Load parts of these runs until their loads are over, or no process has led one for a while; return their number.
 
     number: of this worker, from 2, since the leading process is 1. A worker beyond the load's number of workers loads
@@ -42,17 +44,17 @@ def join(session: Session, runs: Sequence[tuple[Run, Validated]], is_over: Calla
     return parts
 
 
-def _led(session: Session, loader: str | None, runs: Sequence[tuple[Run, Validated]]) -> Order | None:
+def _led(session: Session, loader: str | None, runs: Sequence[tuple[Run, ValidationResult]]) -> WorkerOrder | None:
     """Return the order from the plan of the process that holds the target, if it loads one of these runs; else None."""
     for run, validated in runs if loader else ():
         batch = batch_of(session, run, validated)
-        if loader and (plan := announced(session, batch, loader)):
+        if loader and (plan := announced_plan(session, batch, loader)):
             bring_others(session, run)
             return order_of(session, batch, loader, plan)
     return None
 
 
-def _follow(order: Order, watch: LoaderWatch, is_over: Callable[[], bool]) -> int:
+def _follow(order: WorkerOrder, watch: LoaderWatch, is_over: Callable[[], bool]) -> int:
     """Load parts of one load while it is led; return their number."""
     parts = 0
     with closing(Ledger.open(order.ledger)) as ledger, closing(order.client()) as client:

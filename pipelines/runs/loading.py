@@ -4,16 +4,16 @@ from pipelines.client.steps import step_for
 from pipelines.home import traces
 from pipelines.ledger.rows import SoFar
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import Batch, Loaded
+from pipelines.loading.loaded import BatchRun, LoadCounts
 from pipelines.loading.stage import load
 from pipelines.runs.counting import run_counts
 from pipelines.runs.parts import load_in_parts, workers_for
 from pipelines.runs.run import ENDED, Run, refuse_ended
 from pipelines.session.session import Session
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 
 
-def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
+def load_run(session: Session, run: Run, validated: ValidationResult) -> LoadCounts:
     """Run the load stage under the target's lease. Raises `HasEnded` before anything is loaded."""
     batch_id, progress, rows = run.received.batch_id, session.progress, validated.accepted - validated.skipped
     batch = batch_of(session, run, validated)
@@ -33,9 +33,9 @@ def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
     return loaded
 
 
-def batch_of(session: Session, run: Run, validated: Validated) -> Batch:
+def batch_of(session: Session, run: Run, validated: ValidationResult) -> BatchRun:
     """Return the batch that a run loads."""
-    return Batch(
+    return BatchRun(
         session.target,
         run.received.batch_id,
         run.feed,
@@ -44,7 +44,7 @@ def batch_of(session: Session, run: Run, validated: Validated) -> Batch:
         pace=session.pace,
         remap=run.remap,
         run=run.number,
-        validated=run_counts(validated, Loaded()),
+        validated=run_counts(validated, LoadCounts()),
         taken_back=run.taken_back,
         balances=session.connection.client.profile.balances,
     )

@@ -101,7 +101,7 @@ def _lost_runs(session: Session, folder: Path, runs: list[Path]) -> LostBatch:
     """
     told = {run: manifest for run in runs if (manifest := manifest_in(run))}
     known = {run["started_at"]: run for run in session.ledger.runs(session.target, folder.name)}
-    is_news = _News(session.ledger, known)
+    is_news = _FolderNews(session.ledger, known)
     ended = max((at for at, run in known.items() if run["finished_at"] and run["state"] not in UNREAD), default="")
     lost = [
         manifest
@@ -115,7 +115,7 @@ def _lost_runs(session: Session, folder: Path, runs: list[Path]) -> LostBatch:
     return LostBatch(folder, sorted(lost, key=lambda each: str(each["started_at"])), untold)
 
 
-class _News:
+class _FolderNews:
     """Test if a run's folder has more than the ledger. known: the ledger's runs, by their beginning."""
 
     def __init__(self, ledger: Ledger, known: dict[str, Any]) -> None:

@@ -13,13 +13,13 @@ from fhir_service.paths import exists
 from pipelines.home.files import write_whole
 from pipelines.ledger.manifests import manifest_in, put_manifest
 from pipelines.loading.target_clock import AHEAD, ahead_now
-from pipelines.runs.run import Result, Run
+from pipelines.runs.run import Run, RunResult
 from pipelines.session.session import Session
 
 QUESTIONNAIRES = "questionnaires.json"
 
 
-def write_manifest(session: Session, run: Run, result: Result, ended_at: str | None) -> None:
+def write_manifest(session: Session, run: Run, result: RunResult, ended_at: str | None) -> None:
     """Write the run's `manifest.json` in one step: its input, its rules, its target, and its result.
 
     Counts whose names begin with `amount` are cents. A run under way, or a killed one, has no `ended_at`.

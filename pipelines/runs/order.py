@@ -13,11 +13,11 @@ from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import PartLease
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import Batch
+from pipelines.loading.loaded import BatchRun
 
 
 @dataclass(frozen=True)
-class Plan:
+class PartsPlan:
     """The division of a batch into parts to load.
 
     workers: the number of processes that share the target's pace. first: True if no row of the batch had an outcome
@@ -32,14 +32,14 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Order:
+class WorkerOrder:
     """The order to a worker: what to load, and how to reach target and ledger.
 
     batch: with the pace of one worker. loader: the owner of the target's lease.
     """
 
-    batch: Batch
-    plan: Plan
+    batch: BatchRun
+    plan: PartsPlan
     loader: str
     ledger: str | Path
     base_url: str
@@ -53,7 +53,7 @@ class Order:
             self.base_url, self.credentials, before_each=limiter_of(self.batch.pace), profile=self.profile
         )
 
-    def load(self, batch: Batch, client: FhirClient, ledger: Ledger, lease: PartLease, progress: Progress) -> Load:
+    def load(self, batch: BatchRun, client: FhirClient, ledger: Ledger, lease: PartLease, progress: Progress) -> Load:
         """Return the load of one part, which `batch` names."""
         step = step_for(self.capabilities, batch.feed.resource)
         return Load(batch, client, self.capabilities, step, ledger, lease, progress)

@@ -12,10 +12,10 @@ from pipelines.ledger.parts import BEGINNINGS, PartState, lay_out, remove_parts,
 from pipelines.loading.book import Book
 from pipelines.loading.carrying import Carrier
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import Loaded
+from pipelines.loading.loaded import LoadCounts
 from pipelines.loading.part_outcome import PartLoaded, in_all
 from pipelines.loading.stage import after, before
-from pipelines.runs.plan import announce, is_joined, order_of, planned
+from pipelines.runs.plan import announce, is_joined, order_of, plan_of
 from pipelines.runs.watching import Watch
 from pipelines.runs.workers import Workers
 from pipelines.session.session import Session
@@ -32,10 +32,10 @@ def workers_for(pace: Pace, rows: int) -> int:
     return max(1, min(pace.workers, pace.at_once, rows // ROWS_A_WORKER))
 
 
-def load_in_parts(session: Session, load: Load, workers: int) -> Loaded:
+def load_in_parts(session: Session, load: Load, workers: int) -> LoadCounts:
     """Load a batch with so many workers. Raises `LedgerError`."""
     book, ledger, here = Book(load), load.ledger, min(workers, session.pace.here or workers)
-    plan = planned(load, workers)
+    plan = plan_of(load, workers)
     intake, freed = before(book)
     plan = replace(plan, since=ledger.now(), freed=freed)
     if here < workers or is_joined(load.batch.folder):

@@ -12,8 +12,8 @@ from fhir_service.paths import exists, matching
 from pipelines.client.pace import Pace
 from pipelines.home.files import write_whole
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import Batch
-from pipelines.runs.order import Order, Plan
+from pipelines.loading.loaded import BatchRun
+from pipelines.runs.order import PartsPlan, WorkerOrder
 from pipelines.session.session import Session
 
 PLANS = "parts-*.json"
@@ -21,18 +21,18 @@ PARTS_A_WORKER = 4
 """More parts than workers: an early worker takes another part, and a killed one leaves fewer rows to look up."""
 
 
-def planned(load: Load, workers: int) -> Plan:
+def plan_of(load: Load, workers: int) -> PartsPlan:
     """Return the plan for a load by so many workers, before any row is settled or sent."""
     first = not load.ledger.row_counts(load.batch.target, load.batch.batch_id)
-    return Plan(workers * PARTS_A_WORKER, workers, first)
+    return PartsPlan(workers * PARTS_A_WORKER, workers, first)
 
 
-def order_of(session: Session, batch: Batch, loader: str, plan: Plan) -> Order:
+def order_of(session: Session, batch: BatchRun, loader: str, plan: PartsPlan) -> WorkerOrder:
     """Return the order for each worker. loader: the owner of the target's lease."""
     connection = session.connection
     pace = replace(session.pace, per_second=session.pace.per_second or connection.client.profile.per_second)
     feed = replace(batch.feed, tables={}, environ={})  # other parts of the feed are needed only to read files
-    return Order(
+    return WorkerOrder(
         replace(batch, run=None, feed=feed, pace=share(pace, plan.workers), workers=plan.workers),
         plan,
         loader,
@@ -50,7 +50,7 @@ def share(pace: Pace, workers: int) -> Pace:
     return replace(pace, at_once=max(1, pace.at_once // workers), per_second=per_second)
 
 
-def announce(session: Session, load: Load, plan: Plan) -> None:
+def announce(session: Session, load: Load, plan: PartsPlan) -> None:
     """Announce the plan, so that others can join. They read it once they see which process holds the target."""
     folder = load.batch.folder
     path = _path(folder, load.lease.owner)
@@ -58,7 +58,7 @@ def announce(session: Session, load: Load, plan: Plan) -> None:
     session.batches.keep(load.batch.batch_id, f"{folder.name}/{path.name}")
 
 
-def announced(session: Session, batch: Batch, loader: str) -> Plan | None:
+def announced_plan(session: Session, batch: BatchRun, loader: str) -> PartsPlan | None:
     """Return the plan of the load that holds the target; None if it loads another batch or run, or cannot be joined."""
     path = _path(batch.folder, loader)
     session.batches.renew(batch.batch_id, f"{batch.folder.name}/{path.name}")
@@ -80,9 +80,9 @@ def _path(folder: Path, loader: str) -> Path:
     return folder / PLANS.replace("*", loader)
 
 
-def _read(path: Path) -> Plan:
+def _read(path: Path) -> PartsPlan:
     said = json.loads(path.read_bytes())
-    return Plan(**{**said, "freed": set(said["freed"])})
+    return PartsPlan(**{**said, "freed": set(said["freed"])})
 
 
 def _address(session: Session) -> str | Path:

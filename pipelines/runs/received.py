@@ -8,25 +8,25 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home import disk
-from pipelines.home.batch import NotReadToItsEnd, Received
-from pipelines.home.exits import Explained
-from pipelines.home.faults import told
+from pipelines.home.batch import NotReadToItsEnd, ReceivedFile
+from pipelines.home.exits import ExplainedError
+from pipelines.home.faults import fault_clause
 from pipelines.runs.run import Lines
 from pipelines.session.session import Session
 from pipelines.session.spellings import known_spellings
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.stage import validate
 from pipelines.validation.withheld import withhold
 
 
 def validate_received(
     session: Session,
-    received: Received,
+    received: ReceivedFile,
     feed: Feed,
     folder: Path,
     only: Lines | None = None,
     before: Mapping[int, str] = {},
-) -> Validated:
+) -> ValidationResult:
     """Validate a file with what the ledger and the target know. only, before: as in `validate`.
 
     Raises `Unreadable`, `TargetUnusable`.
@@ -63,15 +63,15 @@ def validate_received(
 
 
 @contextmanager
-def _faults_of(received: Received) -> Iterator[None]:
+def _faults_of(received: ReceivedFile) -> Iterator[None]:
     """Treat an unforeseen failure as one of the file, so that other files go on. Failures of disk and ledger concern
     all files, and are raised.
     """
     try:
         yield
-    except (Explained, SQLAlchemyError, OSError):
+    except (ExplainedError, SQLAlchemyError, OSError):
         raise
     except Exception as error:
         if disk.is_full(error):
             raise
-        raise NotReadToItsEnd(f"{received.file_name}: {told(error)}; nothing was sent by this run") from None
+        raise NotReadToItsEnd(f"{received.file_name}: {fault_clause(error)}; nothing was sent by this run") from None

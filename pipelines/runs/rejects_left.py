@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home import spill
-from pipelines.ledger.answering import Claim, Fate, fates
+from pipelines.ledger.answering import AnsweringRow, RejectFate, fates
 from pipelines.ledger.rows import Reason, Reject
 from pipelines.ledger.standing import Standing, standing_of
 from pipelines.loading.accepted import utc_texts
 from pipelines.loading.ended import SENTENCES, reason_of
 from pipelines.session.answers import answers_of
 from pipelines.session.session import Session
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.tables import KNOWN
 
 ROWS_A_WRITE = 2_000
@@ -24,14 +24,14 @@ OF_REJECT = "line lines key stage patient_id source_at amount_cents reasons cont
 OF_REASON = "rule_id expression column message retryable line".split()
 
 
-def rejects_left(session: Session, feed: Feed, batch_id: str, validated: Validated) -> Iterator[list[Reject]]:
+def rejects_left(session: Session, feed: Feed, batch_id: str, validated: ValidationResult) -> Iterator[list[Reject]]:
     """Yield the rejects, without doubtful records that the target has with this content: these count as accepted."""
     answers = answers_of(validated.folder)
     of = (session.target, feed.source, feed.resource)
-    with spill.Writer(validated.folder / "known.parquet", KNOWN, needed=False) as there:
+    with spill.ParquetWriter(validated.folder / "known.parquet", KNOWN, needed=False) as there:
         for rejects in _rejects(validated.folder, answers):
             left = _without_known(session, feed, rejects, validated, there)
-            naming = [Claim(reject.source_key, answers[reject.line]) for reject in left if reject.answers]
+            naming = [AnsweringRow(reject.source_key, answers[reject.line]) for reject in left if reject.answers]
             found = iter(fates(session.ledger, of, batch_id, naming) if naming else ())
             yield [_with_ended(each, next(found), validated) if each.answers else each for each in left]
 
@@ -44,7 +44,7 @@ class _Doubtful(NamedTuple):
 
 
 def _without_known(
-    session: Session, feed: Feed, rejects: list[_Doubtful], validated: Validated, there: spill.Writer
+    session: Session, feed: Feed, rejects: list[_Doubtful], validated: ValidationResult, there: spill.ParquetWriter
 ) -> list[Reject]:
     keys = [reject.source_key for reject, hashes in rejects if hashes and reject.source_key]
     known = session.ledger.known(session.target, feed.source, feed.resource, keys) if keys else {}
@@ -60,7 +60,7 @@ def _without_known(
     return left
 
 
-def _with_ended(reject: Reject, fate: Fate, validated: Validated) -> Reject:
+def _with_ended(reject: Reject, fate: RejectFate, validated: ValidationResult) -> Reject:
     if not (fate.is_named and fate in SENTENCES):
         return reject
     validated.reasons["LEDGER-07"] += 1

@@ -15,7 +15,7 @@ from pipelines.session.session import Session
 
 
 @dataclass
-class Resolved:
+class ResolvedDoubts:
     """Rows in doubt that were looked up, by `<batch>:<line>`: an adopted `<Type>/<id>`, or why the row is left."""
 
     adopted: dict[str, str] = field(default_factory=dict)
@@ -39,12 +39,12 @@ class Resolved:
             yield "no rows in doubt"
 
 
-def resolve(session: Session, batch_id: str | None = None) -> Resolved:
+def resolve(session: Session, batch_id: str | None = None) -> ResolvedDoubts:
     """Look up rows in doubt of the target, or of one batch, and adopt those that are clear. Sends nothing.
 
     Raises `NotPossible` for a batch that the ledger does not know.
     """
-    ledger, target, resolved = session.ledger, session.target, Resolved()
+    ledger, target, resolved = session.ledger, session.target, ResolvedDoubts()
     if batch_id is not None:
         ledger.known_batch(target, batch_id)
     with session.lease():

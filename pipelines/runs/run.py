@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home.batch import Received
+from pipelines.home.batch import ReceivedFile
 from pipelines.ledger.states import NOT_LOADED
 from pipelines.ledger.tables import LedgerError
 from pipelines.session.session import Session
@@ -27,7 +27,7 @@ class Run:
     were taken back.
     """
 
-    received: Received
+    received: ReceivedFile
     feed: Feed
     number: int
     folder: Path
@@ -40,7 +40,7 @@ class Run:
 
 
 @dataclass
-class Result:
+class RunResult:
     """The result of a run over one file. Amounts are in cents.
 
     waiting: accepted records without an outcome. waits_for: other batches whose rows go before some of these.
@@ -74,7 +74,7 @@ class Result:
     found_in: str | None = None
 
     @classmethod
-    def failed(cls, feed: str, file: str, message: str, unusable: bool = False) -> "Result":
+    def failed(cls, feed: str, file: str, message: str, unusable: bool = False) -> "RunResult":
         """Return the result of a file without a batch, because the file or the target could not be read."""
         return cls(None, None, feed, file, "failed", message=message, unusable=unusable)
 

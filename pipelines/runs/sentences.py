@@ -1,9 +1,9 @@
 """The sentences about a run that has ended, beside its counts."""
 
 from pipelines.home.counted import counted, word_for
-from pipelines.loading.loaded import Loaded
+from pipelines.loading.loaded import LoadCounts
 from pipelines.runs.run import Run
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.sums import total_said
 
 STAY = ("stays as it was", "stay as they were")
@@ -14,14 +14,14 @@ BACK = (
 """The words for one row, and for several."""
 
 
-def told(run: Run, validated: Validated, loaded: Loaded) -> str | None:
+def run_sentences(run: Run, validated: ValidationResult, loaded: LoadCounts) -> str | None:
     """Return the sentences about a run; None if there are none."""
     said = [_took_none(run, validated), _total(run, validated), _taken_back(run, loaded), _is_other(run, loaded)]
     said += [_read_otherwise(run, loaded), _waits(run, loaded)]
     return "; ".join(each for each in said if each) or None
 
 
-def _took_none(run: Run, validated: Validated) -> str | None:
+def _took_none(run: Run, validated: ValidationResult) -> str | None:
     if validated.records or not (validated.not_taken and run.feed.file.take):
         return None
     rows, columns = counted(validated.not_taken, "row"), " and ".join(run.feed.file.take)
@@ -31,12 +31,12 @@ def _took_none(run: Run, validated: Validated) -> str | None:
     )
 
 
-def _total(run: Run, validated: Validated) -> str | None:
+def _total(run: Run, validated: ValidationResult) -> str | None:
     said = total_said(validated)
     return f"{run.received.batch_id}: {said}" if said else None
 
 
-def _read_otherwise(run: Run, loaded: Loaded) -> str | None:
+def _read_otherwise(run: Run, loaded: LoadCounts) -> str | None:
     if not loaded.read_otherwise:
         return None
     rows, stay = counted(loaded.read_otherwise, "row is", "rows are"), word_for(loaded.read_otherwise, *STAY)
@@ -47,7 +47,7 @@ def _read_otherwise(run: Run, loaded: Loaded) -> str | None:
     )
 
 
-def _is_other(run: Run, loaded: Loaded) -> str | None:
+def _is_other(run: Run, loaded: LoadCounts) -> str | None:
     if not loaded.is_other:
         return None
     tasks, stay = counted(loaded.is_other, "task was", "tasks were"), word_for(loaded.is_other, *STAY)
@@ -58,7 +58,7 @@ def _is_other(run: Run, loaded: Loaded) -> str | None:
     )
 
 
-def _waits(run: Run, loaded: Loaded) -> str | None:
+def _waits(run: Run, loaded: LoadCounts) -> str | None:
     if not loaded.waits_for:
         return None
     names = ", ".join(sorted(loaded.waits_for))
@@ -68,7 +68,7 @@ def _waits(run: Run, loaded: Loaded) -> str | None:
     )
 
 
-def _taken_back(run: Run, loaded: Loaded) -> str | None:
+def _taken_back(run: Run, loaded: LoadCounts) -> str | None:
     batch_id, said = run.received.batch_id, []
     if loaded.undone:
         undone = counted(loaded.undone, "of these was", "of these were")

@@ -7,15 +7,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipelines.home.batch import shown
+from pipelines.home.batch import printable_name
 from pipelines.home.counted import counted, listed, word_for
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, UNREADABLE, UNUSABLE
 from pipelines.ledger.failures import exit_and_message
 from pipelines.ledger.states import MADE
 from pipelines.ledger.tables import LedgerError
 from pipelines.runs.lines import IN_DOUBT_NEXT, NOT_LOADED_NEXT, aligned, dollars, undo_left
-from pipelines.runs.run import Result
-from pipelines.session.waiting import Left
+from pipelines.runs.run import RunResult
+from pipelines.session.waiting import LeftFile
 from pipelines.validation.reasons import WARNINGS
 
 COUNTED = (
@@ -58,8 +58,8 @@ class Summary:
     target_id: str
     other_targets: Sequence[str] = ()
     looked_in: Sequence[Path] = ()
-    results: list[Result] = field(default_factory=list)
-    unmatched: Sequence[Left] = field(default_factory=list)
+    results: list[RunResult] = field(default_factory=list)
+    unmatched: Sequence[LeftFile] = field(default_factory=list)
     published: Path | None = None
     tables: Mapping[str, int] = field(default_factory=dict)
     remarks: Sequence[str] = ()
@@ -73,7 +73,7 @@ class Summary:
     not_loaded: Mapping[str, str] = field(default_factory=dict)
     undo_left: Mapping[str, int] = field(default_factory=dict)
 
-    def take(self, work: Callable[[], Result | None]) -> bool:
+    def take(self, work: Callable[[], RunResult | None]) -> bool:
         """Add the result of a run, if there is one. Return False if no further run can follow; see `error`."""
         try:
             result = work()
@@ -142,7 +142,7 @@ class Summary:
             yield f"{name}: its database has nothing new"
         yield from self._of_earlier_files()
         for left in self.unmatched:
-            yield f"{shown(left.path)}: {left.why}; left where it is"
+            yield f"{printable_name(left.path)}: {left.why}; left where it is"
         if self._took_nothing():
             yield "note: nothing was taken. Does this target have the patients and questionnaires of these files?"
             if self.store:
@@ -211,7 +211,7 @@ class Summary:
         yield from aligned([[cell.replace("_", " ") for cell in rows[0]], *rows[1:]])
 
 
-def _totals(results: Iterable[Result]) -> Counter[str]:
+def _totals(results: Iterable[RunResult]) -> Counter[str]:
     totals: Counter[str] = Counter()
     for result in results:
         totals.update({**result.counts, "waiting": result.waiting})
@@ -220,10 +220,10 @@ def _totals(results: Iterable[Result]) -> Counter[str]:
 
 def _files(batches: Mapping[str, str]) -> str:
     """Return batches in words, by their file names."""
-    return listed([f"{shown(file)} ({name})" for name, file in batches.items()], FILES_SHOWN)
+    return listed([f"{printable_name(file)} ({name})" for name, file in batches.items()], FILES_SHOWN)
 
 
-def _codes(result: Result) -> Iterable[int]:
+def _codes(result: RunResult) -> Iterable[int]:
     if result.count("rejected") or result.count("refused") or result.taken_back:
         yield SET_ASIDE
     if result.state in ("failed", "stopped") and not result.unusable:
@@ -238,7 +238,7 @@ def _cells(counts: Mapping[str, int], shown: Sequence[str], money: Sequence[str]
     return [f"{counts.get(name, 0):,}" for name in shown] + [dollars(counts.get(name, 0)) for name in money]
 
 
-def _notes(result: Result) -> Iterable[str]:
+def _notes(result: RunResult) -> Iterable[str]:
     name = result.batch_id or result.file
     if result.message:
         yield result.message if result.message.startswith(f"{name}: ") else f"{name}: {result.message}"

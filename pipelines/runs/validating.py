@@ -5,21 +5,21 @@ from operator import attrgetter
 
 from pipelines.home import traces
 from pipelines.ledger.rejects import open_in_batch
-from pipelines.receiving.stage import check_copy, linked
+from pipelines.receiving.stage import check_copy, linked_copy
 from pipelines.runs.manifest import write_questionnaires
 from pipelines.runs.received import validate_received
 from pipelines.runs.rejects_left import rejects_left
 from pipelines.runs.run import Run
 from pipelines.session.session import Session
-from pipelines.validation.outcome import Validated, write_places
+from pipelines.validation.outcome import ValidationResult, write_places
 
 
-def validate_run(session: Session, run: Run) -> Validated:
+def validate_run(session: Session, run: Run) -> ValidationResult:
     """Run the validate stage, and write its rejects to the ledger. Raises `Unreadable`, `TargetUnusable`."""
     feed, batch_id = run.feed, run.received.batch_id
     with (
         traces.stage("validate", batch_id, feed=feed.name, run=run.number),
-        linked(run.received, session.home) as received,
+        linked_copy(run.received, session.home) as received,
     ):
         check_copy(received)
         write_questionnaires(run.folder, session.snapshot_for(feed.resource).versions())

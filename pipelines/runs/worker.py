@@ -16,17 +16,17 @@ from pipelines.ledger.failures import said_of
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import claim
-from pipelines.loading.accepted import Part
+from pipelines.loading.accepted import LoadPart
 from pipelines.loading.part_outcome import PartLoaded, ends_all
-from pipelines.loading.part_stage import Sayings, load_part
-from pipelines.runs.order import Order
+from pipelines.loading.part_stage import CollectedMessages, load_part
+from pipelines.runs.order import WorkerOrder
 from pipelines.validation.messages import receive
 
 BROKEN = 70
 """The exit code of a worker that met an error of this program."""
 
 
-def work(order: Order) -> None:
+def work(order: WorkerOrder) -> None:
     """Load parts while one is free and the target can be used. Raises `LedgerError`."""
     with closing(Ledger.open(order.ledger)) as ledger, closing(order.client()) as client:
         while found := load_next(order, ledger, client):
@@ -34,14 +34,14 @@ def work(order: Order) -> None:
                 return
 
 
-def load_next(order: Order, ledger: Ledger, client: FhirClient) -> PartLoaded | None:
+def load_next(order: WorkerOrder, ledger: Ledger, client: FhirClient) -> PartLoaded | None:
     """Load a part and return its outcome; return None if no part is free now. Raises `LedgerError`."""
     lease = claim(ledger, order.batch.target, order.loader, ends_all=ends_all)
     if lease is None:
         return None
     with lease:
-        part = Part(lease.number, order.plan.parts, order.plan.since if lease.attempts > 1 else "")
-        sayings = Sayings()
+        part = LoadPart(lease.number, order.plan.parts, order.plan.since if lease.attempts > 1 else "")
+        sayings = CollectedMessages()
         this = order.load(replace(order.batch, part=part), client, ledger, lease, sayings)
         found = load_part(this, lease, sayings, order.plan.freed)
         lease.done(found.as_text())

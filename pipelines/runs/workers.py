@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Self
 
 from pipelines.ledger.parts import BEGINNINGS
-from pipelines.runs.order import Order
+from pipelines.runs.order import WorkerOrder
 from pipelines.validation.messages import send
 
 CLOSING_SECONDS = 10.0
@@ -20,7 +20,7 @@ PROGRAM: tuple[str, ...] = (sys.executable, "-m", "pipelines.runs.worker")
 class Workers:
     """Worker processes for one order, at most `most` at once. None outlives the `with` block."""
 
-    def __init__(self, order: Order, most: int) -> None:
+    def __init__(self, order: WorkerOrder, most: int) -> None:
         self._order, self._most = order, most
         self._left = most + order.plan.parts * BEGINNINGS
         self.at_work: list[subprocess.Popen[bytes]] = []
@@ -57,7 +57,7 @@ class Workers:
             self.at_work.append(_started(self._order))
 
 
-def _started(order: Order) -> "subprocess.Popen[bytes]":
+def _started(order: WorkerOrder) -> "subprocess.Popen[bytes]":
     """Return a started worker that has its order. It has its own process session: only this process answers Ctrl-C."""
     worker = subprocess.Popen(  # noqa: S603 - our own program
         PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0, start_new_session=True

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from fhir_service.paths import exists
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
 from pipelines.feeds.reading.marks import ids_in, marked_form
-from pipelines.home.batch import Unreadable
-from pipelines.ledger.heard import parted
+from pipelines.home.batch import UnreadableFile
+from pipelines.ledger.heard import parted_id
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import feeds_answered
 
@@ -40,19 +40,19 @@ def feed_of(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
 def _feeds_answered(path: Path, ledger: Ledger) -> set[tuple[str, str, str]]:
     try:
         return feeds_answered(ledger, ids_in(path))
-    except (OSError, Unreadable):
+    except (OSError, UnreadableFile):
         return set()
 
 
 def answers_of(folder: Path) -> dict[int, dict[str, str]]:
     """Return reject ids by the first line of the record that answers them; none for most files.
 
-    Each comes with the moment up to which the person who put the row in knew the record's state: see `parted`.
+    Each comes with the moment up to which the person who put the row in knew the record's state: see `parted_id`.
     """
     found: dict[int, dict[str, str]] = {}
     if exists(folder / "answers.parquet"):
         for line, name in _rows(folder / "answers.parquet", "line", "reject_id"):
-            _add(found.setdefault(line, {}), [parted(name)])
+            _add(found.setdefault(line, {}), [parted_id(name)])
     return found
 
 
@@ -62,7 +62,7 @@ def _add(names: dict[str, str], more: Iterable[tuple[str, str]]) -> None:
         names[name] = min(names.get(name, until), until)
 
 
-class Answers:
+class LoadAnswers:
     """The rejects that the rows of one load answer."""
 
     def __init__(self, by_line: Mapping[int, Mapping[str, str]], wrong: Iterable[int]) -> None:

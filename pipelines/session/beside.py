@@ -21,7 +21,7 @@ from pipelines.session.session import Session
 RESPONSE = "QuestionnaireResponse"
 
 
-def beside(session: Session, part: str, read: Callable[[], Reading]) -> None:
+def read_beside(session: Session, part: str, read: Callable[[], Reading]) -> None:
     """Read a part and note the result; tell the user if it cannot be read."""
     home, target, at = session.home, session.target, now()
     try:

@@ -11,7 +11,7 @@ from fhir_service.interface.site import Site
 from fhir_service.paths import exists
 from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
-from pipelines.client.pace import Patience, limiter_of, pace_of
+from pipelines.client.pace import RetryPauses, limiter_of, pace_of
 from pipelines.client.profiles import as_declared, profile_for
 from pipelines.client.replies import TargetUnusable
 from pipelines.client.steps import BARE, Step, step_for
@@ -25,7 +25,7 @@ TARGETS = "targets"
 
 
 @dataclass(frozen=True)
-class Connection:
+class TargetConnection:
     """A target that answers. id: its name for the ledger; ours: True if it is a service of this project.
 
     names: reads the names of practitioners and groups by reference, which the interface does not show. tell: writes
@@ -66,7 +66,7 @@ class Connection:
 @contextmanager
 def connect(
     home: Path, environ: Mapping[str, str], insecure: bool = False, say: Say = lambda _: None
-) -> Iterator[Connection]:
+) -> Iterator[TargetConnection]:
     """Yield the target after it has answered and granted access. Raises `BadSetting` and `TargetUnusable`."""
     if not is_bundled(environ):
         base_url, credentials = named_target(environ, insecure)
@@ -87,7 +87,7 @@ def connect(
 @contextmanager
 def _connected(
     base_url: str, credentials: Credentials, home: Path, environ: Mapping[str, str], bundled: bool
-) -> Iterator[Connection]:
+) -> Iterator[TargetConnection]:
     with closing(FhirClient(base_url, credentials)) as asked:
         capabilities = asked.capabilities()
     profile = as_declared(profile_for(capabilities.name, home / TARGETS), capabilities)
@@ -97,7 +97,7 @@ def _connected(
         vendor = environ.get("FHIR_SERVICE_VENDOR") or Site.vendor
         customer = environ.get("FHIR_SERVICE_CUSTOMER") or Site.customer
         site = Site((capabilities.url or base_url).rstrip("/"), vendor, customer)
-        yield Connection(client, capabilities, client.base_url, site, bundled, credentials=credentials)
+        yield TargetConnection(client, capabilities, client.base_url, site, bundled, credentials=credentials)
 
 
 LOOK_SECONDS = 10.0
@@ -109,7 +109,7 @@ def target_now(home: Path, environ: Mapping[str, str]) -> str | None:
     url = environ.get("FHIR_BASE_URL", "").rstrip("/") or running(home / STORE)
     if url is None:
         return None
-    with closing(FhirClient(url, Credentials(), patience=Patience(attempts=1), timeout=LOOK_SECONDS)) as client:
+    with closing(FhirClient(url, Credentials(), patience=RetryPauses(attempts=1), timeout=LOOK_SECONDS)) as client:
         try:
             return client.capabilities().store_id or client.base_url
         except TargetUnusable:

@@ -15,11 +15,11 @@ from pipelines.home.batch_files import MANIFESTS
 from pipelines.home.user import user_name
 from pipelines.ledger import tables as t
 from pipelines.ledger.addresses import as_spelled, known_as, spelled_alike
-from pipelines.ledger.kept import Batches
+from pipelines.ledger.kept import HomeBatches
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import manifest_in
 from pipelines.ledger.tables import NotPossible
-from pipelines.session.connections import Connection
+from pipelines.session.connections import TargetConnection
 
 LOOKED_AT = 5
 FORMERLY = "target --formerly"
@@ -28,7 +28,7 @@ Known = dict[str, set[str]]
 """The addresses of targets, by their names in the ledger."""
 
 
-def known_target(connection: Connection, ledger: Ledger, home: Path) -> str:
+def known_target(connection: TargetConnection, ledger: Ledger, home: Path) -> str:
     """Return the target's name in the ledger. Raises `TargetUnusable` if that is unclear."""
     name, before = (known_as(ledger, each) for each in (connection.id, connection.base_url))
     in_the_ledger = _known(ledger)
@@ -55,7 +55,7 @@ def _known(ledger: Ledger) -> Known:
     return {str(name): {str(url)} for name, url in found}
 
 
-def _with_those_on_record(batches: Batches, known: Known) -> Known:
+def _with_those_on_record(batches: HomeBatches, known: Known) -> Known:
     """Return the known targets and those of the home's runs, with all addresses that they had."""
     found = {name: set(urls) for name, urls in known.items()}
     batches.bring(batches.names(), MANIFESTS)
@@ -84,7 +84,9 @@ def _is_not_a_known_one_without_its_id(base_url: str, known: Known) -> None:
         )
 
 
-def _is_not_a_known_one_by_another_address(connection: Connection, ledger: Ledger, others: Collection[str]) -> None:
+def _is_not_a_known_one_by_another_address(
+    connection: TargetConnection, ledger: Ledger, others: Collection[str]
+) -> None:
     """Raise `TargetUnusable` if this target has resources that were sent to another: rows would be sent twice."""
     for other in sorted(others):
         if _has(connection, _made(ledger, other)):
@@ -96,7 +98,7 @@ def _is_not_a_known_one_by_another_address(connection: Connection, ledger: Ledge
             )
 
 
-def take_for(connection: Connection, ledger: Ledger, former: str, why: str | None) -> str:
+def take_for(connection: TargetConnection, ledger: Ledger, former: str, why: str | None) -> str:
     """Take a target for the one that is known by another address, and record the decision; return its name. Raises
     `NotPossible`.
     """
@@ -130,7 +132,7 @@ def _made(ledger: Ledger, name: str) -> list[tuple[str, str]]:
     return [(str(kind), str(found)) for kind, found in made]
 
 
-def _has(connection: Connection, made: list[tuple[str, str]]) -> bool:
+def _has(connection: TargetConnection, made: list[tuple[str, str]]) -> bool:
     """True if a target has any of these resources."""
     try:
         return any(connection.client.read(kind, found) is not None for kind, found in made)

@@ -11,7 +11,7 @@ from pipelines.client.client import FhirClient
 from pipelines.client.replies import NoResult
 from pipelines.client.steps import DOES, Step, risk_of, step_for
 from pipelines.home.exits import ALL_LOADED, UNUSABLE
-from pipelines.session.connections import Connection
+from pipelines.session.connections import TargetConnection
 
 TYPES = ("PaymentNotice", "Task", "QuestionnaireResponse")
 ANSWERED = "found nothing, as it should"
@@ -33,7 +33,7 @@ class OfType:
 
 
 @dataclass(frozen=True)
-class Offered:
+class OfferedCapabilities:
     """A target's capabilities: its name and version, the content of its statement, and how each type will be sent."""
 
     software: str | None
@@ -61,7 +61,7 @@ class Offered:
             yield f"  look-up: {each.look_up}"
 
 
-def offered(connection: Connection) -> Offered:
+def ask_target(connection: TargetConnection) -> OfferedCapabilities:
     """Ask a target what it offers, and try the look-up of each type. Writes nothing there."""
     found = connection.capabilities
     says = {
@@ -73,7 +73,7 @@ def offered(connection: Connection) -> Offered:
     software = " ".join(filter(None, (found.name, found.software))) or None
     types = (_of_type(connection.client, kind, step_for(found, kind)) for kind in TYPES)
     profile = connection.client.profile
-    return Offered(software, profile.name, profile.balances, says, tuple(types))
+    return OfferedCapabilities(software, profile.name, profile.balances, says, tuple(types))
 
 
 def _ours(types: frozenset[str]) -> list[str]:

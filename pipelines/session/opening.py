@@ -13,7 +13,7 @@ from pipelines.home.inbox import Inbox
 from pipelines.home.preparing import prepare_home
 from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import Ledger
-from pipelines.session.connections import Connection, connect
+from pipelines.session.connections import TargetConnection, connect
 from pipelines.session.known_target import known_target
 from pipelines.session.ledger import COPIES, open_ledger
 from pipelines.session.session import Session
@@ -58,7 +58,7 @@ def open_session(
 
 
 def session_at(
-    connection: Connection,
+    connection: TargetConnection,
     home: Path,
     catalog: Catalog,
     ledger: Ledger,

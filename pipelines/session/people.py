@@ -12,30 +12,30 @@ from typing import Any
 
 from pipelines.client.client import FhirClient
 from pipelines.client.identifiers import VALUES_A_SEARCH, search_token, values_in_use, values_of
-from pipelines.client.replies import NoResult, NotDone, NotSent, Refused, TargetUnusable, Unknown
+from pipelines.client.replies import NoResult, NotDone, NotSent, RequestRefused, TargetUnusable, UnknownOutcome
 from pipelines.client.shapes import objects_in
 from pipelines.client.threads import threads
-from pipelines.client.whole import whole
+from pipelines.client.whole import whole_search
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.terms.columns import Fault
-from pipelines.feeds.terms.texts import composed, folded, has_unseen
+from pipelines.feeds.terms.columns import ValueFault
+from pipelines.feeds.terms.texts import composed_text, folded_text, has_unseen
 from pipelines.feeds.terms.values import Crosswalk
-from pipelines.home.batch import Received, Unreadable
+from pipelines.home.batch import ReceivedFile, UnreadableFile
 from pipelines.session.people_named import people_named
 
 NOT_ONE = "TARGET-07"
 LONGEST_SEARCH = 4_000
 """The number of characters in the values that one search asks for."""
 LONGEST_VALUE = 200
-NO_IDENTIFIER = Fault(
+NO_IDENTIFIER = ValueFault(
     NOT_ONE, "not asked of the target: over 200 characters, or with a line break or unseen sign within"
 )
-REFUSED_VALUE = Fault(NOT_ONE, "the target refuses to search for this identifier: look at the value")
-MERGED = Fault(NOT_ONE, "the record with this identifier was merged or is inactive at the target")
+REFUSED_VALUE = ValueFault(NOT_ONE, "the target refuses to search for this identifier: look at the value")
+MERGED = ValueFault(NOT_ONE, "the record with this identifier was merged or is inactive at the target")
 USUAL_VALUE = "0"
 """A plain value, searched to tell a target that refuses one value from a target that refuses all."""
 AT_ONCE = 4
-Entry = str | Fault
+Entry = str | ValueFault
 
 
 class People:
@@ -45,11 +45,11 @@ class People:
         self._client, self._searched = client, searched
         self._known: dict[Crosswalk, dict[str, str]] = defaultdict(dict)
 
-    def tables(self, received: Received, feed: Feed) -> dict[Crosswalk, Mapping[str, Entry]]:
-        """Return, by crosswalk, the reference of each person in the file. Raises `Unreadable`, `TargetUnusable`."""
+    def tables(self, received: ReceivedFile, feed: Feed) -> dict[Crosswalk, Mapping[str, Entry]]:
+        """Return, by crosswalk, the reference of each person in the file. Raises `UnreadableFile`, `TargetUnusable`."""
         walks = feed.by_identifier
         if lacking := next((walk for walk in walks if walk.type not in self._searched), None):
-            raise Unreadable(
+            raise UnreadableFile(
                 f"{received.file_name}: {feed.path.name}: the target does not say that a {lacking.type} can be"
                 " searched by identifier: name its ids by a file or a database"
             )
@@ -72,7 +72,7 @@ class People:
         """Return by value the person with it, or a fault. If the target refuses a search for many, ask one by one."""
         try:
             bodies = self._named(walk, values)
-        except (Refused, Unknown) as error:
+        except (RequestRefused, UnknownOutcome) as error:
             if not _is_refused(error):
                 raise _unsearched(walk, error) from None
             if len(values) > 1:
@@ -87,7 +87,7 @@ class People:
         return _by_value(walk, values, bodies)
 
     def _named(self, walk: Crosswalk, values: Sequence[str]) -> list[dict[str, Any]]:
-        return list(whole(self._client.named(str(walk.type), walk.system, values), str(walk.type)))
+        return list(whole_search(self._client.named(str(walk.type), walk.system, values), str(walk.type)))
 
 
 def _can_be_asked(value: str) -> bool:
@@ -111,9 +111,9 @@ def _parts(walk: Crosswalk, values: Sequence[str]) -> Iterator[list[str]]:
         yield part
 
 
-def _is_refused(error: Refused | Unknown) -> bool:
+def _is_refused(error: RequestRefused | UnknownOutcome) -> bool:
     """True if a search was refused for its content, also by a server or gateway that does not say so in FHIR."""
-    return isinstance(error, Refused) or str(error) in ("HTTP 400", "HTTP 414", "HTTP 431")
+    return isinstance(error, RequestRefused) or str(error) in ("HTTP 400", "HTTP 414", "HTTP 431")
 
 
 def _unsearched(walk: Crosswalk, error: Exception) -> TargetUnusable:
@@ -138,7 +138,7 @@ def _by_value(walk: Crosswalk, values: Sequence[str], bodies: Iterable[Mapping[s
 
 def _read(values: Iterable[Any]) -> set[str]:
     """Return the values of identifiers, normalized like those in a file."""
-    return {folded(composed(value.strip())) for value in values if isinstance(value, str)}
+    return {folded_text(composed_text(value.strip())) for value in values if isinstance(value, str)}
 
 
 def _entry(walk: Crosswalk, ids: Mapping[str, bool]) -> Entry:
@@ -146,7 +146,7 @@ def _entry(walk: Crosswalk, ids: Mapping[str, bool]) -> Entry:
     good = [name for name, is_merged in ids.items() if not is_merged]
     if len(good) == 1:
         return f"{walk.type}/{good[0]}"
-    return Fault(NOT_ONE, walk.found_twice) if good else MERGED
+    return ValueFault(NOT_ONE, walk.found_twice) if good else MERGED
 
 
 def _is_merged(body: Mapping[str, Any]) -> bool:

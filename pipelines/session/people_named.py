@@ -5,16 +5,16 @@ from typing import Any
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.mapping import Mapper
-from pipelines.feeds.mapping.missing import Listening
+from pipelines.feeds.mapping.missing import ListeningCrosswalk
 from pipelines.feeds.reading.chunks import Chunk
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.feeds.terms.values import Crosswalk
-from pipelines.home.batch import Received
+from pipelines.home.batch import ReceivedFile
 
 
-def people_named(received: Received, feed: Feed) -> dict[Crosswalk, set[str]]:
+def people_named(received: ReceivedFile, feed: Feed) -> dict[Crosswalk, set[str]]:
     """Return by crosswalk the values to ask for, from a first reading of the file."""
-    asked = {walk: Listening({}) for walk in feed.by_identifier}
+    asked = {walk: ListeningCrosswalk({}) for walk in feed.by_identifier}
     with reader_of(received.path_in_batch, received.file_name, feed) as reader:
         mapper = Mapper(feed, reader.header, reader.name, first_lines=reader.first_lines, people=asked)
         for chunk in reader.chunks():

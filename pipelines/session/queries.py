@@ -8,24 +8,24 @@ from pathlib import Path
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.query import run_query
-from pipelines.feeds.reading.since import Mark
+from pipelines.feeds.reading.since import Watermark
 from pipelines.home.batch import batch_name
 from pipelines.home.files import sha256_of
 from pipelines.home.scratch import throwaway_folder
 from pipelines.session.session import Session
-from pipelines.session.waiting import Waiting
+from pipelines.session.waiting import WaitingFile
 
 TAKEN_IN = ("finished", "running")
 """The states of a batch whose rows are loaded, set aside, or waiting in it."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class QueryResult:
     """The result of a query: a file of rows, None if there is nothing new; and the mark up to which it read."""
 
     feed: Feed
-    waiting: Waiting | None
-    mark: Mark | None
+    waiting: WaitingFile | None
+    mark: Watermark | None
 
 
 def with_queries(session: Session) -> list[Feed]:
@@ -34,14 +34,14 @@ def with_queries(session: Session) -> list[Feed]:
 
 
 @contextmanager
-def asked(session: Session, feed: Feed, whole: bool = False) -> Iterator[Asked]:
+def rows_of_query(session: Session, feed: Feed, whole: bool = False) -> Iterator[QueryResult]:
     """Run a feed's query, for all rows or those since its mark. The file is removed at the end. Raises Unreadable."""
     known = None if whole else session.ledger.mark(session.target, feed.name, feed.query_hash)
     with throwaway_folder(session.home) as folder:
         path = folder / f"{feed.name}.rows"
-        found = run_query(feed, path, Mark(*known) if known else None, datetime.now(UTC))
+        found = run_query(feed, path, Watermark(*known) if known else None, datetime.now(UTC))
         is_new = found.rows > 0 and (whole or not _is_known(session, feed, path))
-        yield Asked(feed, Waiting(path, feed) if is_new else None, found.mark)
+        yield QueryResult(feed, WaitingFile(path, feed) if is_new else None, found.mark)
 
 
 def _is_known(session: Session, feed: Feed, path: Path) -> bool:
@@ -55,7 +55,7 @@ def _is_known(session: Session, feed: Feed, path: Path) -> bool:
     )
 
 
-def note_mark(session: Session, asked: Asked, batch_id: str | None, state: str) -> None:
+def note_mark(session: Session, asked: QueryResult, batch_id: str | None, state: str) -> None:
     """Note how far the database was read, once the rows up to there are in a batch that was not stopped."""
     if asked.mark and batch_id and state in TAKEN_IN:
         session.ledger.note_mark(session.target, asked.feed.name, asked.feed.query_hash, batch_id, *asked.mark)

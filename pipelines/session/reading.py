@@ -7,9 +7,9 @@ from typing import Any
 from fhir_service.interface.checking import check
 from fhir_service.interface.registry import RESOURCES
 from pipelines.client.replies import NoResult, TargetUnusable
-from pipelines.client.whole import whole
+from pipelines.client.whole import whole_search
 from pipelines.reports.pages import SweepIncomplete
-from pipelines.session.connections import Connection
+from pipelines.session.connections import TargetConnection
 from pipelines.session.questionnaires import Snapshot
 
 
@@ -22,12 +22,12 @@ def reading(what: str) -> Iterator[None]:
         raise TargetUnusable(f"{what} could not be read from the target ({error})") from None
 
 
-def all_of(connection: Connection, resource_type: str) -> Iterator[dict[str, Any]]:
+def all_of(connection: TargetConnection, resource_type: str) -> Iterator[dict[str, Any]]:
     """Yield all resources of a type at the target, each once. Raises as the reading of pages does, and `Incomplete`."""
-    return whole(connection.client.pages(resource_type), resource_type)
+    return whole_search(connection.client.pages(resource_type), resource_type)
 
 
-def read_snapshot(connection: Connection) -> Snapshot:
+def read_snapshot(connection: TargetConnection) -> Snapshot:
     """Read the target's questionnaires. Raises `TargetUnusable`."""
     with reading("Questionnaire"):
         bodies = list(all_of(connection, "Questionnaire"))

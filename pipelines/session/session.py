@@ -11,10 +11,10 @@ from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.inbox import Inbox
 from pipelines.home.progress import Progress
 from pipelines.home.user import user_name
-from pipelines.ledger.kept import Batches
+from pipelines.ledger.kept import HomeBatches
 from pipelines.ledger.lease import Holder, Lease
 from pipelines.ledger.ledger import Ledger
-from pipelines.session.connections import Connection
+from pipelines.session.connections import TargetConnection
 from pipelines.session.questionnaires import Snapshot
 from pipelines.session.reading import read_snapshot
 
@@ -33,7 +33,7 @@ class Session:
     home: Path
     catalog: Catalog
     ledger: Ledger
-    connection: Connection
+    connection: TargetConnection
     target: str
     other_targets: list[str]
     inbox: Inbox
@@ -46,7 +46,7 @@ class Session:
     lost: list[Any] | None = None
 
     @property
-    def batches(self) -> Batches:
+    def batches(self) -> HomeBatches:
         """The batches of the home: their folders, and the store that may hold their files."""
         return self.ledger.batches_in(self.home)
 

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.columns import key, of_quoted_bytes
-from pipelines.feeds.terms.texts import folded, seen
+from pipelines.feeds.terms.texts import folded_text, visible_text
 from pipelines.ledger.ledger import Ledger
 
 
@@ -38,7 +38,7 @@ def known_spellings(ledger: Ledger, target: str, feed: Feed) -> Mapping[str, str
 
 def _forms_today(before: str) -> list[str]:
     """Return the forms of a key today: as it looks, without a spreadsheet guard, and with quoted parts decoded."""
-    looks = folded(seen(before))
+    looks = folded_text(visible_text(before))
     forms = [form for form in (looks, key(looks)) if isinstance(form, str) and form]
     return [*forms, *(_QUOTED.sub(partial(_plain, write), form) for form in forms[-1:] for write in (bytes.hex, _uuid))]
 

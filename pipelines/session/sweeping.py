@@ -10,7 +10,7 @@ from pipelines.reports.pages import RESOURCE
 from pipelines.reports.readings import RESULTS, Reading
 from pipelines.reports.results import INCLUDE, RESULT, sweep_including, sweep_results, with_results
 from pipelines.reports.sweep import QUESTIONNAIRE, Sweep, sweep
-from pipelines.session.beside import BESIDE, RESPONSE, VIEWED, beside, read_changes
+from pipelines.session.beside import BESIDE, RESPONSE, VIEWED, read_beside, read_changes
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 
@@ -28,9 +28,9 @@ def sweep_target(session: Session, is_asked_for: bool = False, with_views: bool 
     skip tasks and payments, which may be millions: their views then keep what was last read.
     """
     with reports_swept(session) as (swept, included):
-        beside(session, RESULTS, lambda: _results(session, included))
+        read_beside(session, RESULTS, lambda: _results(session, included))
     for part, read in {**BESIDE, **(VIEWED if with_views else {})}.items():
-        beside(session, part, partial(read, session, is_asked_for))
+        read_beside(session, part, partial(read, session, is_asked_for))
     return swept
 
 

@@ -27,7 +27,7 @@ STATES = (*TELLS, "refused", "in_doubt")
 STREAM = ("target", "source", "resource_type")
 
 
-class Outcome(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class UpgradedOutcome(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """The outcome of a row in the form of its line. at: its time, which an earlier line has.
 
     content: the beginning of the row's content hash. asked_at: when a row in doubt was first sent, as UTC text.
@@ -54,13 +54,13 @@ def take_outcomes(batches: Path, connection: Connection) -> None:
             _take(connection, manifest, path.parent.parent.name, outcome, rows.get(outcome.key, {}))
 
 
-def _outcomes(path: Path) -> Iterator[Outcome]:
+def _outcomes(path: Path) -> Iterator[UpgradedOutcome]:
     """Yield the outcomes of a run, oldest first. Skip a line that is no outcome, or was cut off."""
     at = ""
     with path.open("rb") as file:
         for line in file:
             try:
-                said = msgspec.json.decode(line, type=Outcome | str)
+                said = msgspec.json.decode(line, type=UpgradedOutcome | str)
             except (msgspec.MsgspecError, ValueError):
                 continue
             if isinstance(said, str):
@@ -90,7 +90,7 @@ def _rows(accepted: Path) -> dict[str, dict[str, Any]]:
 
 
 def _take(
-    connection: Connection, manifest: dict[str, Any], batch_id: str, outcome: Outcome, row: dict[str, Any]
+    connection: Connection, manifest: dict[str, Any], batch_id: str, outcome: UpgradedOutcome, row: dict[str, Any]
 ) -> None:
     """Write an outcome into the records, unless the ledger has it or a later one of the record."""
     target, stream = manifest["target"], (manifest["target"], manifest["source"], manifest["resource"])
@@ -130,7 +130,7 @@ def _take(
     connection.execute(t.records.insert().values(values))
 
 
-def _is_newer(outcome: Outcome, known: Any) -> bool:
+def _is_newer(outcome: UpgradedOutcome, known: Any) -> bool:
     """True if an outcome is newer than the ledger's state of the record."""
     if outcome.generation != known.generation:
         return bool(outcome.generation > known.generation)

@@ -20,7 +20,7 @@ def aside_of(sorted_file: Path) -> Path:
     return sorted_file.with_name(f"{sorted_file.name}.texts")
 
 
-class Aside:
+class LongTexts:
     """A file of texts longer than a thousand characters. In the rows, marks with their places replace them."""
 
     def __init__(self, path: Path) -> None:
@@ -60,7 +60,7 @@ def _is_any_long(texts: pa.Array) -> bool:
     return (pc.max(pc.binary_length(texts)).as_py() or 0) > LONG or pc.any(pc.starts_with(texts, MARK)).as_py() is True
 
 
-def restored(batches: Iterator[pa.RecordBatch], path: Path, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def restored_texts(batches: Iterator[pa.RecordBatch], path: Path, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     """Yield the batches with their long texts put back, in parts of limited size."""
     if not exists(path):
         yield from batches

@@ -8,17 +8,17 @@ import orjson
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
 from pipelines.client.profiles import member
-from pipelines.feeds.terms.record import Around, Built, Kind, Values
+from pipelines.feeds.terms.record import BuilderContext, BuiltRecord, RecordKind, Values
 from pipelines.validation.content import dump
-from pipelines.validation.ends import Ends
-from pipelines.validation.records import Row
+from pipelines.validation.ends import RowEnds
+from pipelines.validation.records import MappedRow
 from pipelines.validation.soundness import SoundByCell, SoundByItem, are_plain
 
 
 class Bodies:
     """Builder of the bodies for one file's records."""
 
-    def __init__(self, kind: Kind, around: Around) -> None:
+    def __init__(self, kind: RecordKind, around: BuilderContext) -> None:
         self._kind, self._around = kind, around
         resource = RESOURCES[kind.resource]
         of_items = resource.name == "QuestionnaireResponse"
@@ -30,11 +30,11 @@ class Bodies:
         self._names = [column.name for column in kind.columns[1:]]
         self._is_plain = False
 
-    def look_at(self, every: Sequence[Sequence[Row]]) -> None:
+    def look_at(self, every: Sequence[Sequence[MappedRow]]) -> None:
         """Note if all cells of these records are plain, before the records are taken one by one."""
         self._is_plain = are_plain([row.record or "" for rows in every for row in rows])
 
-    def values(self, row: Row) -> Values:
+    def values(self, row: MappedRow) -> Values:
         """Return the values of a row, by column."""
         record = row.record or ""
         whole = record[0] == "{"
@@ -43,14 +43,14 @@ class Bodies:
             values["faulty"] = True
         return values
 
-    def build(self, key: str | None, values: Sequence[Values]) -> Built:
+    def build(self, key: str | None, values: Sequence[Values]) -> BuiltRecord:
         return self._kind.build(key, values, self._around)
 
-    def sound(self, built: Built, rows: Sequence[Row], values: Values) -> str | None:
+    def sound(self, built: BuiltRecord, rows: Sequence[MappedRow], values: Values) -> str | None:
         """Return the text of a sound body; None if the rules must check it. values: of its first row."""
         return self._soundness.text(built.body, self._cells(rows, values))
 
-    def put_together(self, rows: Sequence[Row]) -> tuple[Built, str] | None:
+    def put_together(self, rows: Sequence[MappedRow]) -> tuple[BuiltRecord, str] | None:
         """Return a response and its text if it is sound by the items of earlier responses; else None.
 
         rows: all rows of its key. The built body does not say which rows its items come from.
@@ -70,12 +70,12 @@ class Bodies:
         )
         return (built, text) if text is not None else None
 
-    def note(self, rows: Sequence[Row], values: Values, built: Built) -> None:
+    def note(self, rows: Sequence[MappedRow], values: Values, built: BuiltRecord) -> None:
         """Remember the items of a sound response's rows. values: of its first row."""
         if self._ends and built.rows and _is_list(rows[0]):
             self._ends.note(rows, values, built)
 
-    def as_sent(self, built: Built, text: str | None) -> str:
+    def as_sent(self, built: BuiltRecord, text: str | None) -> str:
         """Return a body's text in the target's words, without members added when it is sent. text: if it has one."""
         text, until_sent = text or dump(built.body), f"{{{self._kind.until_sent}"
         if text.startswith(until_sent):  # only at the beginning: a member with that text inside another one stays
@@ -92,7 +92,7 @@ class Bodies:
                     filled.add(column.name)
         return filled
 
-    def _cells(self, rows: Sequence[Row], values: Values) -> list[Any] | None:
+    def _cells(self, rows: Sequence[MappedRow], values: Values) -> list[Any] | None:
         """Return the cells by which a body may be judged; None if the whole body must be checked."""
         if not self._by_cell or "resource" in values:
             return None
@@ -101,15 +101,15 @@ class Bodies:
         return [values[column.name] for column in self._judged]
 
 
-def _is_list(row: Row) -> bool:
+def _is_list(row: MappedRow) -> bool:
     """True if a row has its values in the order of the columns, and is no whole resource."""
     return bool(row.record) and not row.faults and row.record[:1] == "["  # type: ignore[index]
 
 
-def _ends_of(kind: Kind, shared: Sequence[str]) -> Ends | None:
+def _ends_of(kind: RecordKind, shared: Sequence[str]) -> RowEnds | None:
     """Return the ends of rows for a kind whose records have a row for each answer; None for another kind."""
     begins = [column.name for column in kind.columns[1 : len(shared) + 1]] == list(shared)
-    return Ends(shared, "questionnaire") if kind.put_together and begins else None
+    return RowEnds(shared, "questionnaire") if kind.put_together and begins else None
 
 
 REWORDED = {"questionnaire", "payment", "recipient"}

@@ -5,19 +5,19 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pipelines.feeds.terms.record import Built
+from pipelines.feeds.terms.record import BuiltRecord
 from pipelines.home import arrow
 from pipelines.validation.inspection import Ambiguity
 from pipelines.validation.outcome import Tally
 from pipelines.validation.reasons import Reason
-from pipelines.validation.records import Row
+from pipelines.validation.records import MappedRow
 from pipelines.validation.tables import FILES
 
 _TIMES = range(-30_610_224_000_000_000, 253_402_214_400_000_000)
 """Microseconds of the years 1000 to 9999, which are all that the ledger's form of a moment can have."""
 
 
-class Checked(NamedTuple):
+class CheckedChunk(NamedTuple):
     """The result of a chunk: rows by file, as in `FILES` (`position` counts within the chunk), and the counts."""
 
     rows: Mapping[str, pa.RecordBatch]
@@ -25,19 +25,19 @@ class Checked(NamedTuple):
     inspected: Mapping[str, tuple[Ambiguity, ...]]
 
 
-class Sorted:
+class SortedRecords:
     """The records of one chunk, sorted by their results."""
 
     def __init__(self) -> None:
         self.tally = Tally()
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in FILES}
 
-    def checked(self, inspected: Mapping[str, tuple[Ambiguity, ...]]) -> Checked:
+    def checked(self, inspected: Mapping[str, tuple[Ambiguity, ...]]) -> CheckedChunk:
         """Return the result of the chunk. inspected: the ambiguities of its questionnaires."""
         rows = {name: arrow.batch_of_rows(self._rows[name], schema) for name, schema in FILES.items()}
-        return Checked(rows, self.tally, inspected)
+        return CheckedChunk(rows, self.tally, inspected)
 
-    def accept(self, rows: Sequence[Row], built: Built, body: str, content: str, text: str | None) -> None:
+    def accept(self, rows: Sequence[MappedRow], built: BuiltRecord, body: str, content: str, text: str | None) -> None:
         """Add an accepted record. content, text: its hashes."""
         first = rows[0]
         lines = first.lines if len(rows) == 1 else sum(row.lines for row in rows)
@@ -46,7 +46,7 @@ class Sorted:
         about, accepted = (content, built.patient_id, built.at, built.cents), self._rows["accepted"]
         accepted.append((first.line, lines, first.key, built.lane, len(accepted), *about, body, text))
 
-    def skip(self, rows: Sequence[Row], built: Built, first_line: int) -> None:
+    def skip(self, rows: Sequence[MappedRow], built: BuiltRecord, first_line: int) -> None:
         """Add an equal repeat of the record that begins on `first_line`."""
         lines = sum(row.lines for row in rows)
         self.tally.accepted += 1
@@ -58,8 +58,8 @@ class Sorted:
 
     def reject(
         self,
-        rows: Sequence[Row],
-        built: Built | None,
+        rows: Sequence[MappedRow],
+        built: BuiltRecord | None,
         reasons: Sequence[Reason],
         content: str | None = None,
         text: str | None = None,

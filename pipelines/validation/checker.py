@@ -9,34 +9,34 @@ import pyarrow as pa
 
 from pipelines.feeds.kinds.payments import is_copayment
 from pipelines.feeds.kinds.registry import kind_of
-from pipelines.feeds.reading.chunks import Places
-from pipelines.feeds.terms.record import Around, Built
+from pipelines.feeds.reading.chunks import LineNames
+from pipelines.feeds.terms.record import BuilderContext, BuiltRecord
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.validation.bodies import Bodies
-from pipelines.validation.checked import Checked, Sorted
+from pipelines.validation.checked import CheckedChunk, SortedRecords
 from pipelines.validation.faults import Faults
-from pipelines.validation.inspection import Inspected
+from pipelines.validation.inspection import InspectedSnapshot
 from pipelines.validation.reasons import Reason
-from pipelines.validation.records import Row, content_of, records, repeated, text_of
+from pipelines.validation.records import MappedRow, content_of, records, repeated_parts, text_of
 from pipelines.validation.scoring import INCOMPLETE, Scoring
 
 
 class Checker:
     """Builder and checker of records, a chunk at a time."""
 
-    def __init__(self, file: FeedFile, around: Around, strict: bool, places: Places) -> None:
+    def __init__(self, file: FeedFile, around: BuilderContext, strict: bool, places: LineNames) -> None:
         self._kind, self._strict = kind_of(file), strict
-        self._inspected = Inspected(around.questionnaires)
+        self._inspected = InspectedSnapshot(around.questionnaires)
         self._around = around._replace(questionnaires=self._inspected)
         self._bodies = Bodies(self._kind, self._around)
         self._faults = Faults(file, self._kind, self._around, places)
         is_scored = self._kind.resource == "QuestionnaireResponse"
         self._scoring = Scoring(self._inspected, file.scored, file.scored_questions) if is_scored else None
         self._of_payments = self._kind.resource == "PaymentNotice"
-        self._sorted = Sorted()
+        self._sorted = SortedRecords()
 
-    def __call__(self, chunk: pa.RecordBatch) -> Checked:
-        self._sorted = Sorted()
+    def __call__(self, chunk: pa.RecordBatch) -> CheckedChunk:
+        self._sorted = SortedRecords()
         every = [*records(chunk, self._kind)]
         self._bodies.look_at(every)
         for rows in every:
@@ -44,7 +44,7 @@ class Checker:
                 self._take_any(rows)
         return self._sorted.checked(dict(self._inspected.warnings))
 
-    def _take_sound(self, row: Row) -> bool:
+    def _take_sound(self, row: MappedRow) -> bool:
         """Accept the record of a single row. Return False, and change nothing, if there is anything to report."""
         if row.faults or row.differs or not row.record or row.first_line not in (None, row.line):
             return False
@@ -57,7 +57,7 @@ class Checker:
         self._accept([row], built, body)
         return True
 
-    def _take_together(self, rows: list[Row]) -> bool:
+    def _take_together(self, rows: list[MappedRow]) -> bool:
         """Accept the record of several rows by items of earlier ones. Return False, and change nothing, if
         impossible.
         """
@@ -70,9 +70,9 @@ class Checker:
         self._accept(rows, built, body)
         return True
 
-    def _take_any(self, rows: list[Row]) -> None:
+    def _take_any(self, rows: list[MappedRow]) -> None:
         """Take a record of one or several rows, which the file may have more than once as a whole."""
-        first, (rows, *repeats) = rows[0], repeated(rows)
+        first, (rows, *repeats) = rows[0], repeated_parts(rows)
         every = [row for part in (rows, *repeats) for row in part]
         values = [self._bodies.values(row) for row in rows if row.record]
         faults = self._faults.of_rows(rows)
@@ -101,7 +101,9 @@ class Checker:
             for repeat in repeats:
                 self._sorted.skip(repeat, built, first.line)
 
-    def _broken_rules(self, line: int, built: Built, lines: Sequence[int], told: Sequence[Reason]) -> list[Reason]:
+    def _broken_rules(
+        self, line: int, built: BuiltRecord, lines: Sequence[int], told: Sequence[Reason]
+    ) -> list[Reason]:
         """Return the problems by the interface's rules. Those of decided rules may only be warnings."""
         broken = []
         for reason, is_given in self._faults.of_rules(built, lines, told):
@@ -111,7 +113,7 @@ class Checker:
                 self._sorted.warn(line, reason.rule, reason.expression, reason.column, reason.message)
         return broken
 
-    def _accept(self, rows: list[Row], built: Built, text: str | None) -> None:
+    def _accept(self, rows: list[MappedRow], built: BuiltRecord, text: str | None) -> None:
         line, tally = rows[0].line, self._sorted.tally
         if self._of_payments and is_copayment(built.body, self._around.site.copayment):
             tally.copayments += 1
@@ -123,7 +125,7 @@ class Checker:
         self._sorted.accept(rows, built, body, content_of(rows, self._kind), text_of(rows, self._kind))
 
 
-def _without(built: Built, missing: Collection[str], time: str | None) -> Built:
+def _without(built: BuiltRecord, missing: Collection[str], time: str | None) -> BuiltRecord:
     """Return a built record without values that only replace missing ones. time: the column of the record's time."""
     if time in missing:
         built = built._replace(at=None)

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.terms.record import Around, Kind
+from pipelines.feeds.terms.record import BuilderContext, RecordKind
 from pipelines.home import arrow, spill
 from pipelines.validation.checker import Checker
 from pipelines.validation.grouping import chunks
 from pipelines.validation.inspection import Ambiguity
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.side_by_side import SideBySide
 from pipelines.validation.sums import notice_totals
 from pipelines.validation.tables import ACCEPTED, ANSWERS, FILES, WARNINGS
@@ -24,9 +24,9 @@ from pipelines.validation.tables import ACCEPTED, ANSWERS, FILES, WARNINGS
 def check_records(
     mapped: Path,
     feed: Feed,
-    around: Around,
+    around: BuilderContext,
     strict: bool,
-    found: Validated,
+    found: ValidationResult,
     progress: Callable[[int], None],
     work: SideBySide,
     answers: Mapping[int, str],
@@ -34,10 +34,10 @@ def check_records(
 ) -> None:
     """Write `accepted.parquet`, `rejects.parquet` and `skipped.parquet`; if there are any, answers and warnings too.
 
-    mapped: in a folder where sorting may spill. answers, only: as in `Wanted`.
+    mapped: in a folder where sorting may spill. answers, only: as in `WantedRecords`.
     """
-    wanted = Wanted(answers, only)
-    with spill.Writer(found.folder / "warnings.parquet", WARNINGS, needed=False) as warned:
+    wanted = WantedRecords(answers, only)
+    with spill.ParquetWriter(found.folder / "warnings.parquet", WARNINGS, needed=False) as warned:
         some = (wanted.of(chunk, feed.kind) for chunk in chunks(mapped, feed.kind))
         make = partial(Checker, feed.file, around, strict, found.places)
         inspected = _write(make, some, found, progress, work, warned)
@@ -47,7 +47,7 @@ def check_records(
     if only is not None:
         found.header, found.not_taken, found.lines = 0, 0, wanted.lines
     if wanted.answered:
-        with spill.Writer(found.folder / "answers.parquet", ANSWERS) as out:
+        with spill.ParquetWriter(found.folder / "answers.parquet", ANSWERS) as out:
             for row in wanted.answered:
                 out.add(*row)
 
@@ -55,17 +55,17 @@ def check_records(
 def _write(
     make: Callable[[], Checker],
     some: Iterable[pa.RecordBatch],
-    found: Validated,
+    found: ValidationResult,
     progress: Callable[[int], None],
     work: SideBySide,
-    warned: spill.Writer,
+    warned: spill.ParquetWriter,
 ) -> dict[str, tuple[Ambiguity, ...]]:
     """Write the records of some chunks, and count them; return the ambiguities of their questionnaires."""
     inspected: dict[str, tuple[Ambiguity, ...]] = {}
     out, done = {"warnings": warned}, 0
     with ExitStack() as whole:
         for name in FILES.keys() - out:
-            out[name] = whole.enter_context(spill.Writer(found.folder / f"{name}.parquet", FILES[name]))
+            out[name] = whole.enter_context(spill.ParquetWriter(found.folder / f"{name}.parquet", FILES[name]))
         for checked in work.over(make, some):
             numbered = _numbered(checked.rows["accepted"], out["accepted"].count)
             for name, rows in {**checked.rows, "accepted": numbered}.items():
@@ -78,7 +78,7 @@ def _write(
 
 
 def _warn_of_the_file(
-    inspected: Mapping[str, tuple[Ambiguity, ...]], found: Validated, warned: spill.Writer, is_whole: bool
+    inspected: Mapping[str, tuple[Ambiguity, ...]], found: ValidationResult, warned: spill.ParquetWriter, is_whole: bool
 ) -> None:
     """Write the warnings about questionnaires and, if all records are wanted, about the file."""
     for ambiguity in chain.from_iterable(inspected.values()):
@@ -96,7 +96,7 @@ def _numbered(accepted: pa.RecordBatch, before: int) -> pa.RecordBatch:
     return accepted.set_column(place, ACCEPTED.field(place), counted)
 
 
-class Wanted:
+class WantedRecords:
     """The records of a file that are checked, and the rejects that they answer.
 
     answers: by line, the rejects that rows name. only: the first lines of the wanted records, each with further
@@ -108,7 +108,7 @@ class Wanted:
         self.answered: dict[tuple[int, str], None] = {}
         self.lines = 0
 
-    def of(self, chunk: pa.RecordBatch, kind: Kind) -> pa.RecordBatch:
+    def of(self, chunk: pa.RecordBatch, kind: RecordKind) -> pa.RecordBatch:
         """Return the wanted rows of a chunk; note the rejects that they answer."""
         if self.only is None and not self.answers:
             return chunk

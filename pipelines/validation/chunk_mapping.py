@@ -13,8 +13,8 @@ from pipelines.feeds.mapping.chunk import Cells
 from pipelines.feeds.mapping.mapping import Crosswalks, Mapper
 from pipelines.feeds.reading.broken import BadRow, printable
 from pipelines.feeds.reading.chunks import Chunk
-from pipelines.feeds.terms.columns import MISSING, Fault
-from pipelines.feeds.terms.record import Found, Kind, Values
+from pipelines.feeds.terms.columns import MISSING, ValueFault
+from pipelines.feeds.terms.record import RecordFault, RecordKind, Values
 from pipelines.feeds.terms.times import micros
 from pipelines.home import arrow
 from pipelines.validation.content import NO_HASH, canonical, dump, sha
@@ -28,7 +28,7 @@ class MappedChunk(NamedTuple):
     not_taken: int
 
 
-class Gathered:
+class GatheredRows:
     """The rows of a chunk as they are made, one by one or some thousand at once."""
 
     def __init__(self) -> None:
@@ -62,14 +62,14 @@ class ChunkMapper:
         self._mapper = Mapper(feed, header, file_name, tables, known_as)
 
     def __call__(self, chunk: Chunk) -> MappedChunk:
-        out = Gathered()
+        out = GatheredRows()
         _write_bad([row for row in chunk.bad if not row.is_doubtful], self._mapper, out)
         _write_doubtful([row for row in chunk.bad if row.is_doubtful], self._mapper, out)
         not_taken = _write_chunk(chunk, self._mapper, out)
         return MappedChunk(out.in_order(), not_taken)
 
 
-def _write_bad(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> None:
+def _write_bad(bad: Sequence[BadRow], mapper: Mapper, out: GatheredRows) -> None:
     """Set unreadable rows aside. If rows share records, their keys are kept, since a record is sent with all its rows
     or not at all.
     """
@@ -80,7 +80,7 @@ def _write_bad(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> None:
         out.add(row.line, row.lines, found and printable(found), None, None, sha(raw), dump([fault]), raw, False, None)
 
 
-def _write_doubtful(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> None:
+def _write_doubtful(bad: Sequence[BadRow], mapper: Mapper, out: GatheredRows) -> None:
     """Set aside rows that may have been misread, with their content. Those that cannot be mapped are bad rows."""
     if not bad:
         return
@@ -99,7 +99,7 @@ def _write_doubtful(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> Non
             out.add(row.line, row.lines, *said, dump([fault]), printable(row.raw), True, mapped.former.get(place))
 
 
-def _write_chunk(chunk: Chunk, mapper: Mapper, out: Gathered) -> int:
+def _write_chunk(chunk: Chunk, mapper: Mapper, out: GatheredRows) -> int:
     """Map the taken rows of a chunk; return the number of lines that the feed does not take."""
     file = mapper.feed.file
     taken, not_taken = mapper.taken(mapper.rows(chunk.rows)), 0
@@ -116,7 +116,7 @@ def _write_chunk(chunk: Chunk, mapper: Mapper, out: Gathered) -> int:
     return not_taken
 
 
-def _write_rows(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
+def _write_rows(chunk: Chunk, mapper: Mapper, out: GatheredRows) -> None:
     if not chunk.rows:
         return
     if not mapper.feed.file.columns:
@@ -147,7 +147,7 @@ class MappedRows(NamedTuple):
     keys: Sequence[Any] | NDArray[np.object_]
     times: Sequence[int | None]
     records: list[str]
-    faults: Mapping[int, list[Found]]
+    faults: Mapping[int, list[RecordFault]]
     former: Mapping[int, str]
 
 
@@ -160,12 +160,12 @@ def _mapped(chunk: Chunk, mapper: Mapper) -> MappedRows:
     return MappedRows(mapped.columns[kind.key], times, records, mapped.faults, former)
 
 
-def _records(kind: Kind, columns: Mapping[str, Cells], absent: Sequence[None]) -> list[str]:
+def _records(kind: RecordKind, columns: Mapping[str, Cells], absent: Sequence[None]) -> list[str]:
     every = [columns.get(column.name, absent) for column in kind.columns[1:]]
     return [orjson.dumps(values).decode() for values in zip(*every, strict=True)]
 
 
-def _without_empty_labels(kind: Kind, columns: Mapping[str, Cells], absent: Sequence[None]) -> dict[int, str]:
+def _without_empty_labels(kind: RecordKind, columns: Mapping[str, Cells], absent: Sequence[None]) -> dict[int, str]:
     """Make empty labels absent, since `""`, `";"` and `[]` mean the same as no element.
 
     Return, by place, the hashes that older versions made of such rows with an empty list.
@@ -207,7 +207,7 @@ def _hashes_by(former: Mapper, rows: Sequence[Any]) -> list[str]:
     return [none if place in mapped.faults else " ".join(map(sha, records)) for place, records in of_rows]
 
 
-def _write_resources(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
+def _write_resources(chunk: Chunk, mapper: Mapper, out: GatheredRows) -> None:
     """Map rows that are FHIR resources. The id is the key; elements that a create ignores are left out."""
     kind = mapper.feed.kind
     for resource, line, lines, raw in chunk.each():
@@ -222,9 +222,9 @@ def _write_resources(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
         out.add(line, lines, known, values.get("at"), record, *about)
 
 
-def _resource_fault(kind: Kind, resource: Values, record_key: object) -> Fault | None:
+def _resource_fault(kind: RecordKind, resource: Values, record_key: object) -> ValueFault | None:
     if resource["resourceType"] != kind.resource:
-        return Fault("FEED-FILE-05", f"not a {kind.resource}: this feed takes no other resource")
+        return ValueFault("FEED-FILE-05", f"not a {kind.resource}: this feed takes no other resource")
     if record_key is None:
-        return Fault(kind.columns[0].rule, f"id: {MISSING}")
-    return record_key if isinstance(record_key, Fault) else None
+        return ValueFault(kind.columns[0].rule, f"id: {MISSING}")
+    return record_key if isinstance(record_key, ValueFault) else None

@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 
 from fhir_service.paths import exists, matching
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.terms.record import Around
+from pipelines.feeds.terms.record import BuilderContext
 from pipelines.home import arrow, spill
-from pipelines.home.batch import Received, control_of
+from pipelines.home.batch import ReceivedFile, control_of
 from pipelines.home.files import sha256_of, write_whole
 from pipelines.validation.content import sha
-from pipelines.validation.outcome import Validated, read_from, told_as
+from pipelines.validation.outcome import ValidationResult, read_from, told_as
 from pipelines.validation.program import program_hash
 from pipelines.validation.tables import ANSWERS
 
@@ -37,12 +37,12 @@ TABLES = (*BEGINNING, "skipped.parquet", "warnings.parquet")
 MADE = (*TABLES, "answers.parquet", FOUND)
 
 
-class Basis(NamedTuple):
+class ValidationBasis(NamedTuple):
     """Everything that decides the findings on a file, except rejects that its records answer, and except its time."""
 
-    received: Received
+    received: ReceivedFile
     feed: Feed
-    around: Around
+    around: BuilderContext
     strict: bool
     known_as: Mapping[str, str]
 
@@ -76,14 +76,14 @@ class Basis(NamedTuple):
         return sha(json.dumps(decides))
 
 
-class Earlier:
+class EarlierRuns:
     """The earlier runs of a batch, for a new run with its tables in `folder`."""
 
-    def __init__(self, folder: Path, basis: Basis) -> None:
+    def __init__(self, folder: Path, basis: ValidationBasis) -> None:
         self._folder, self._basis = folder, basis
         self._hash = basis.hash() if folder.match(RUNS) else None  # a dry run has no others
 
-    def found(self, answers: Mapping[int, str]) -> Validated | None:
+    def found(self, answers: Mapping[int, str]) -> ValidationResult | None:
         """Copy the tables of a run with this basis into the folder, and return its findings.
 
         answers: by first line of a record, the rejects that it answers. Return None, and leave nothing in the folder,
@@ -107,7 +107,7 @@ class Earlier:
                 break
         return None
 
-    def keep(self, found: Validated) -> None:
+    def keep(self, found: ValidationResult) -> None:
         """Keep the findings, once the tables are complete and before anything is added to them. Keep nothing if the
         basis has changed meanwhile, or if the disk is full: the file is checked to its end all the same.
         """
@@ -138,7 +138,7 @@ def _answered(folder: Path, answers: Mapping[int, str]) -> bool:
     lines = arrow.column([*answers], pa.int64())
     every = (pq.read_table(folder / name, columns=["line"]).column("line") for name in BEGINNING)
     begin = {line for some in every for line in some.filter(pc.is_in(some, lines)).to_pylist()}
-    with spill.Writer(folder / "answers.parquet", ANSWERS) as out:
+    with spill.ParquetWriter(folder / "answers.parquet", ANSWERS) as out:
         for line, names in answers.items():
             for name in dict.fromkeys(names.split()):
                 out.add(line, name)

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from pipelines.feeds.terms.record import Built, Values
+from pipelines.feeds.terms.record import BuiltRecord, Values
 from pipelines.validation.content import to_json
-from pipelines.validation.records import Row
+from pipelines.validation.records import MappedRow
 
 
-class Known(NamedTuple):
+class KnownItem(NamedTuple):
     """The item that a row makes, and its JSON. It is shared, and so must not be changed."""
 
     link: str
@@ -23,7 +23,7 @@ class Known(NamedTuple):
     text: bytes
 
 
-class Ends:
+class RowEnds:
     """Remembered ends of rows. shared: the columns that all rows of a response share, which come first.
 
     questionnaire: the shared column that decides the meaning of an end.
@@ -33,9 +33,9 @@ class Ends:
 
     def __init__(self, shared: Sequence[str], questionnaire: str) -> None:
         self._shared, self._questionnaire = shared, questionnaire
-        self._seen: dict[tuple[str, str], Known] = {}
+        self._seen: dict[tuple[str, str], KnownItem] = {}
 
-    def known(self, rows: Sequence[Row], first: Values) -> list[Known] | None:
+    def known(self, rows: Sequence[MappedRow], first: Values) -> list[KnownItem] | None:
         """Return the item of each row. None if an end is unknown, the rows do not agree, or two answer one question.
 
         first: the values of the first row.
@@ -55,7 +55,7 @@ class Ends:
             links.add(known.link)
         return found if len(links) == len(found) else None
 
-    def note(self, rows: Sequence[Row], first: Values, built: Built) -> None:
+    def note(self, rows: Sequence[MappedRow], first: Values, built: BuiltRecord) -> None:
         """Remember the ends of a sound response's rows that are one choice each."""
         begin, of = self._begin(first), first[self._questionnaire]
         for item, answered in zip(built.body["item"], built.rows, strict=True):
@@ -64,7 +64,7 @@ class Ends:
                 continue
             if len(self._seen) >= self.MOST:
                 self._seen.clear()
-            self._seen[of, record[len(begin) :]] = Known(item["linkId"], item, to_json(item))
+            self._seen[of, record[len(begin) :]] = KnownItem(item["linkId"], item, to_json(item))
 
     def _begin(self, values: Values) -> str:
         """Return the beginning of a row's JSON with these values in the shared columns."""

@@ -10,11 +10,11 @@ from fhir_service.interface.checking import check
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Problem
 from pipelines.feeds.mapping.origins import Origins
-from pipelines.feeds.reading.chunks import Places
-from pipelines.feeds.terms.record import Around, Built, Found, Kind
+from pipelines.feeds.reading.chunks import LineNames
+from pipelines.feeds.terms.record import BuilderContext, BuiltRecord, RecordFault, RecordKind
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.validation.reasons import RETRYABLE, Reason
-from pipelines.validation.records import Row
+from pipelines.validation.records import MappedRow
 
 _PART = re.compile(r"\w+\.(?:item|note)\[(\d+)\](?:\.answer\[(\d+)\])?")
 
@@ -22,19 +22,19 @@ _PART = re.compile(r"\w+\.(?:item|note)\[(\d+)\](?:\.answer\[(\d+)\])?")
 class Faults:
     """The faults of the records of one file, by its feed and by the interface's rules."""
 
-    def __init__(self, file: FeedFile, kind: Kind, around: Around, places: Places) -> None:
+    def __init__(self, file: FeedFile, kind: RecordKind, around: BuilderContext, places: LineNames) -> None:
         self._kind, self._places = kind, places
         self._origins = Origins(file, kind)
         self._check = partial(check, RESOURCES[kind.resource], site=around.site, lookup=around.questionnaires)
 
-    def of_rows(self, rows: Sequence[Row]) -> list[Reason]:
+    def of_rows(self, rows: Sequence[MappedRow]) -> list[Reason]:
         """Return the faults of a record's rows, and that of a key with other content."""
         faults = [reason for row in rows if row.faults for reason in _of_row(row.faults, row.line, len(rows) > 1)]
         if rows[0].differs and not self._kind.grouped:
             faults.append(self._differs(rows[0]))
         return faults
 
-    def of_building(self, found: Found, lines: Sequence[int]) -> Reason:
+    def of_building(self, found: RecordFault, lines: Sequence[int]) -> Reason:
         """Return a builder's fault as a reason. The builder knows our columns and its rows, a reason the source's
         columns and lines.
         """
@@ -43,7 +43,9 @@ class Faults:
         rule, said = found.fault.rule, found.fault.message
         return Reason("map", rule, found.element, column, said, rule.startswith(RETRYABLE), line)
 
-    def of_rules(self, built: Built, lines: Sequence[int], told: Sequence[Reason]) -> Iterator[tuple[Reason, bool]]:
+    def of_rules(
+        self, built: BuiltRecord, lines: Sequence[int], told: Sequence[Reason]
+    ) -> Iterator[tuple[Reason, bool]]:
         """Yield the problems by the interface's rules, without elements that have a reported problem already (`told`).
 
         Each comes with True if the interface gives its rule, False if the rule is decided. For an element that each
@@ -65,13 +67,13 @@ class Faults:
             return reasons
         return [each.at(self._places.of(each.line or line)) for each in reasons]
 
-    def _differs(self, row: Row) -> Reason:
+    def _differs(self, row: MappedRow) -> Reason:
         first = self._places.of(row.first_line or row.line)
         message = f"the key stands in this file more than once, first on {first}, with different content"
         key = self._origins.key
         return Reason("map", "LEDGER-13", key.element, self._origins.labels.get(key.name), message)
 
-    def _of_rule(self, problem: Problem, built: Built, lines: Sequence[int]) -> Reason:
+    def _of_rule(self, problem: Problem, built: BuiltRecord, lines: Sequence[int]) -> Reason:
         retryable, said = problem.rule.startswith(RETRYABLE), problem.message or problem.text
         column = self._origins.of(problem.expression, built.places)
         line = _line_of(problem.expression, built.rows, lines) if lines else None

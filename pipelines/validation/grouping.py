@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.feeds.terms.record import Kind
+from pipelines.feeds.terms.record import RecordKind
 from pipelines.home import arrow, spill
 from pipelines.home.spill import BATCH, BATCH_SIZE
-from pipelines.validation.aside import aside_of, restored
+from pipelines.validation.aside import aside_of, restored_texts
 from pipelines.validation.content import dump
 
 ROWS = 2_000
@@ -173,7 +173,7 @@ def _repeats(database: Any, mapped: Path) -> Path:
     _find_repeated_keys(database, mapped)
     query = "select file_row_number, first_line, differs from numbered join keys using (key) order by file_row_number"
     repeats = mapped.with_name(f"{mapped.stem}-repeats.parquet")
-    with spill.Writer(repeats, REPEATS) as out:
+    with spill.ParquetWriter(repeats, REPEATS) as out:
         for batch in database.sql(query).to_arrow_reader(BATCH):
             out.add_batch(batch)
     return repeats
@@ -209,17 +209,17 @@ def _rows_of(batch: pa.RecordBatch) -> Iterator[Any]:
     return zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def chunks(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
+def chunks(mapped: Path, kind: RecordKind) -> Iterator[pa.RecordBatch]:
     """Yield the rows some thousand at a time, or fewer long ones, with the rows of a record in one chunk.
 
     mapped: in a folder where sorting may spill.
     """
-    whole = restored(_in_order(mapped, kind), aside_of(mapped), ("record", "raw"))
+    whole = restored_texts(_in_order(mapped, kind), aside_of(mapped), ("record", "raw"))
     parts = (part for batch in whole for part in _bounded(batch))
     return _whole_records(parts) if kind.grouped else parts
 
 
-def _in_order(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
+def _in_order(mapped: Path, kind: RecordKind) -> Iterator[pa.RecordBatch]:
     """Yield the rows in the order of sending. Unless DuckDB sorts them, they come after it has released its memory."""
     if not kind.grouped and _size(mapped) <= BYTES_AT_HAND:
         yield from _ungrouped(mapped, kind, _repeats_at_hand(mapped))
@@ -238,7 +238,7 @@ def _in_order(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
         yield from _ungrouped(mapped, kind, _read_once(repeats))
 
 
-def _ungrouped(mapped: Path, kind: Kind, repeats: Iterator[Repeat]) -> Iterator[pa.RecordBatch]:
+def _ungrouped(mapped: Path, kind: RecordKind, repeats: Iterator[Repeat]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an ungrouped kind in the order of sending."""
     if kind.sort:
         yield from _by_time(_dealt(_as_they_stand(mapped, repeats, [*SHOWN, "at"]), mapped))

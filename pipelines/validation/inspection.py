@@ -33,7 +33,7 @@ def ambiguities(questionnaire: Any) -> Iterator[Ambiguity]:
             yield Ambiguity(REPEATED_QUESTION, f"{name}: {number} questions have the code {system}|{code}")
 
 
-class Inspected:
+class InspectedSnapshot:
     """A snapshot that inspects a questionnaire when it is first asked for.
 
     warnings: its findings, by the id of the questionnaire, or by the text that matches several.

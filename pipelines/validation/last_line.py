@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.reading.chunks import Chunk, Notice
-from pipelines.feeds.terms.columns import Fault
-from pipelines.feeds.terms.numbers import Numbers
-from pipelines.validation.outcome import Validated
+from pipelines.feeds.terms.columns import ValueFault
+from pipelines.feeds.terms.numbers import NumberFormat
+from pipelines.validation.outcome import ValidationResult
 
 NO_END = "LEDGER-24"
 OPEN = "the last line has no end, as of a file that was cut off; compare it with the export"
-CUT_OFF = Fault(
+CUT_OFF = ValueFault(
     NO_END,
     "the last line has no end, and its last cell is unlike the others of its column, as of a file that was cut off; "
     "export the file again, or end the line where the row is whole",
@@ -24,11 +24,11 @@ class LastLine:
     numbers: how the file writes them. is_proved: True if a total would reveal a cut-off amount.
     """
 
-    def __init__(self, mapper: Mapper, numbers: Numbers, is_proved: bool) -> None:
+    def __init__(self, mapper: Mapper, numbers: NumberFormat, is_proved: bool) -> None:
         self._mapper, self._numbers, self._is_proved = mapper, numbers, is_proved
         self._before: list[str] = []
 
-    def take(self, chunk: Chunk, found: Validated) -> None:
+    def take(self, chunk: Chunk, found: ValidationResult) -> None:
         """Look at a chunk of a CSV. The column's other cells are those of this chunk and the one before."""
         before, self._before = self._before, [row[-1] for row in chunk.rows]
         if any(row.raw[-1:] not in _ENDS for row in chunk.bad[-1:]):
@@ -46,7 +46,7 @@ class LastLine:
 _ENDS = ("\n", "\r")
 
 
-def may_be_cut(cell: str, others: Sequence[str], numbers: Numbers) -> bool:
+def may_be_cut(cell: str, others: Sequence[str], numbers: NumberFormat) -> bool:
     """True if a cell may be the beginning of a number, since the column's other cells are numbers."""
     cell, filled = cell.strip(), [other.strip() for other in others if other.strip()]
     if not cell:
@@ -66,7 +66,7 @@ _MINUS = "-\u2212"
 """Minus signs after an amount. If other amounts have one, the last one may have lost it."""
 
 
-def _are_numbers(cells: Sequence[str], numbers: Numbers) -> bool:
+def _are_numbers(cells: Sequence[str], numbers: NumberFormat) -> bool:
     """True if more than half of some cells are numbers."""
     return sum(numbers.amount(cell) is not None for cell in cells) * 2 > len(cells)
 

@@ -10,10 +10,10 @@ from pipelines.feeds.mapping.mapping import NOBODY, Crosswalks, Mapper
 from pipelines.feeds.reading.cut_rows import CutRows
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.home import spill
-from pipelines.home.batch import Received
-from pipelines.validation.aside import Aside, aside_of
+from pipelines.home.batch import ReceivedFile
+from pipelines.validation.aside import LongTexts, aside_of
 from pipelines.validation.chunk_mapping import ChunkMapper
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.side_by_side import SideBySide
 from pipelines.validation.sifting import Sifter
 from pipelines.validation.tables import MAPPED
@@ -23,14 +23,14 @@ TEXTS = ("record", "raw")
 
 
 def map_file(
-    received: Received,
+    received: ReceivedFile,
     feed: Feed,
     to: Path,
-    found: Validated,
+    found: ValidationResult,
     work: SideBySide,
     known_as: Mapping[str, str] = {},
     people: Crosswalks = NOBODY,
-) -> tuple[Mapping[int, str], Callable[[Validated], str | None]]:
+) -> tuple[Mapping[int, str], Callable[[ValidationResult], str | None]]:
     """Write the file's rows as `MAPPED`: the content of each under its key, or its faults. Long texts go to a second
     file.
 
@@ -40,8 +40,8 @@ def map_file(
     """
     with (
         reader_of(received.path_in_batch, received.file_name, feed) as reader,
-        Aside(aside_of(to)) as aside,
-        spill.Writer(to, MAPPED) as writer,
+        LongTexts(aside_of(to)) as aside,
+        spill.ParquetWriter(to, MAPPED) as writer,
     ):
         mapper = Mapper(
             feed, reader.header, reader.name, known_as=known_as, first_lines=reader.first_lines, people=people

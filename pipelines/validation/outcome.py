@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fhir_service.paths import matching
-from pipelines.feeds.reading.chunks import Notice, Places
+from pipelines.feeds.reading.chunks import LineNames, Notice
 from pipelines.home.files import write_whole
 
 PLACES = "places.json"
@@ -34,7 +34,7 @@ class Tally:
 
 
 @dataclass
-class Validated(Tally):
+class ValidationResult(Tally):
     """The result of validating a file. Amounts are in cents; `accepted` includes the equal repeats of `skipped`.
 
     lines = header + not_taken + the lines of all records; records = accepted + rejected.
@@ -59,7 +59,7 @@ class Validated(Tally):
     unconfirmed: str | None = None
     unnamed_columns: list[str] = field(default_factory=list)
     noticed: list[Notice] = field(default_factory=list)
-    places: Places = field(default_factory=Places)
+    places: LineNames = field(default_factory=LineNames)
     found_in: str | None = None
 
     def add(self, tally: Tally) -> None:
@@ -98,29 +98,29 @@ class Validated(Tally):
         return self.control_mismatch or self.over_limit or self.known_elsewhere or self.unconfirmed
 
 
-def told_as(validated: Validated) -> dict[str, Any]:
+def told_as(validated: ValidationResult) -> dict[str, Any]:
     """Return the report for JSON, without its folder."""
     said = {each.name: getattr(validated, each.name) for each in fields(validated) if each.name != "folder"}
     return {**said, "places": validated.places.ends}
 
 
-def read_from(folder: Path, told: Mapping[str, Any]) -> Validated:
+def read_from(folder: Path, told: Mapping[str, Any]) -> ValidationResult:
     """Return a report that was kept. Fields that older versions did not keep are empty."""
     counted = {name: Counter(told[name]) for name in ("reasons", "warnings")}
     noticed = [Notice(*each) for each in told.get("noticed", ())]
-    places = Places(tuple((name, end) for name, end in told.get("places", ())))
-    return Validated(folder, **{**told, **counted, "noticed": noticed, "places": places})
+    places = LineNames(tuple((name, end) for name, end in told.get("places", ())))
+    return ValidationResult(folder, **{**told, **counted, "noticed": noticed, "places": places})
 
 
-def write_places(folder: Path, places: Places) -> None:
+def write_places(folder: Path, places: LineNames) -> None:
     """Write the last line of each file of an archive with several. For other files nothing is written."""
     if places:
         write_whole(folder / PLACES, json.dumps(places.ends).encode())
 
 
-def places_in(batch: Path) -> Places:
+def places_in(batch: Path) -> LineNames:
     """Return the places of a batch, which name its lines for people. batch: its folder."""
     for path in matching(batch, f"run-*/{PLACES}"):
         with suppress(OSError, ValueError, TypeError):
-            return Places(tuple((str(name), int(end)) for name, end in json.loads(path.read_bytes())))
-    return Places()
+            return LineNames(tuple((str(name), int(end)) for name, end in json.loads(path.read_bytes())))
+    return LineNames()

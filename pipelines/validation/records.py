@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pipelines.feeds.terms.record import Kind
+from pipelines.feeds.terms.record import RecordKind
 from pipelines.validation.content import NO_HASH, sha
 
 
-class Row(NamedTuple):
+class MappedRow(NamedTuple):
     """A row of `MAPPED`, with the first line of its key, and True if the rows of that key differ.
 
     first_line: None for a key of an ungrouped kind that comes once. differs: set for ungrouped kinds.
@@ -33,15 +33,15 @@ class Row(NamedTuple):
     differs: bool | None
 
 
-def records(chunk: pa.RecordBatch, kind: Kind) -> Iterator[list[Row]]:
+def records(chunk: pa.RecordBatch, kind: RecordKind) -> Iterator[list[MappedRow]]:
     """Return the records of a chunk, each as its rows."""
-    rows = map(Row._make, zip(*(column.to_pylist() for column in chunk.columns), strict=True))
+    rows = map(MappedRow._make, zip(*(column.to_pylist() for column in chunk.columns), strict=True))
     if not kind.grouped:
         return ([row] for row in rows)
     return (list(group) for _, group in groupby(rows, key=attrgetter("first_line")))
 
 
-def repeated(rows: list[Row]) -> list[list[Row]]:
+def repeated_parts(rows: list[MappedRow]) -> list[list[MappedRow]]:
     """Return the rows of a record, cut into equal parts if the file has the whole record several times."""
     if len(rows) == 1:
         return [rows]
@@ -54,12 +54,12 @@ def repeated(rows: list[Row]) -> list[list[Row]]:
     return [rows]
 
 
-def content_of(rows: Sequence[Row], kind: Kind) -> str:
+def content_of(rows: Sequence[MappedRow], kind: RecordKind) -> str:
     """Return the hash of a record's content."""
     return rows[0].hash if not kind.grouped else sha("".join(sorted(row.hash for row in rows)))
 
 
-def text_of(rows: Sequence[Row], kind: Kind) -> str | None:
+def text_of(rows: Sequence[MappedRow], kind: RecordKind) -> str | None:
     """Return the hashes by which older ledgers may know the record, separated by blanks; None if there are none."""
     if not any(row.text_hash for row in rows):
         return None

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from pipelines.validation.inspection import Inspected
+from pipelines.validation.inspection import InspectedSnapshot
 
 INCOMPLETE = "QR-RULE-02"
 KNOWN: Mapping[str, str] = {
@@ -38,7 +38,9 @@ class Scoring:
     of the questions that count, if the questionnaire does not tell; empty for all.
     """
 
-    def __init__(self, questionnaires: Inspected, named: Sequence[str] | None, questions: Sequence[str] = ()) -> None:
+    def __init__(
+        self, questionnaires: InspectedSnapshot, named: Sequence[str] | None, questions: Sequence[str] = ()
+    ) -> None:
         self._questionnaires = questionnaires
         self._questions = frozenset(questions)
         self._named = frozenset(KNOWN if named is None else named)

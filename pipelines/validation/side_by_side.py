@@ -42,9 +42,9 @@ class SideBySide:
     """Workers for one file, used as `with SideBySide(processes) as work: work.over(make, chunks)`."""
 
     def __init__(self, processes: int) -> None:
-        self._helpers: list[Helper] = []
+        self._helpers: list[HelperProcess] = []
         with suppress(OSError):  # the system cannot start more processes
-            self._helpers.extend(Helper() for _ in range(processes - 1))
+            self._helpers.extend(HelperProcess() for _ in range(processes - 1))
 
     def __enter__(self) -> Self:
         return self
@@ -92,7 +92,7 @@ def _pipes(process: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
     return process.stdin, process.stdout
 
 
-class Helper:
+class HelperProcess:
     """A helper process, and the thread that talks to it."""
 
     def __init__(self) -> None:

@@ -6,12 +6,12 @@ from pipelines.feeds.mapping.header import path_heads, unnamed_columns
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.reading.chunks import Chunk, Notice, RowReader
 from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, SecondTables
-from pipelines.home.batch import Received, Unreadable
+from pipelines.home.batch import ReceivedFile, UnreadableFile
 from pipelines.validation.day_order import DayOrder
 from pipelines.validation.last_line import LastLine
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.totals import has_amount_total
-from pipelines.validation.trailer import Trailers
+from pipelines.validation.trailer import TrailerFilter
 
 MOST_HEADS = 1_000
 
@@ -19,17 +19,17 @@ MOST_HEADS = 1_000
 class Sifter:
     """The sifting of one file's chunks. trailers: compare with them once all amounts are known."""
 
-    def __init__(self, mapper: Mapper, reader: RowReader, received: Received) -> None:
+    def __init__(self, mapper: Mapper, reader: RowReader, received: ReceivedFile) -> None:
         file, header = mapper.feed.file, reader.header
         self._mapper, self._reader = mapper, reader
-        self.trailers, self._heads = Trailers(mapper), set[str]()
+        self.trailers, self._heads = TrailerFilter(mapper), set[str]()
         is_proved = file.trailer is not None or has_amount_total(received)
         is_own = header is not None and not reader.is_answer
         self._last = LastLine(mapper, file.numbers, is_proved) if is_own else None
         self._tables = SecondTables(reader)
         self._days = None if reader.is_answer else DayOrder(mapper)
 
-    def sifted(self, chunks: Iterable[Chunk], found: Validated) -> Iterator[Chunk]:
+    def sifted(self, chunks: Iterable[Chunk], found: ValidationResult) -> Iterator[Chunk]:
         """Yield the chunks without trailers and other rows that are no records; a row that may be cut off becomes a
         bad row.
 
@@ -47,9 +47,9 @@ class Sifter:
                 self._days.take(chunk)
             yield chunk
         for said in self._days.problems() if self._days else ():
-            raise Unreadable(f"{self._reader.name}: {said}")
+            raise UnreadableFile(f"{self._reader.name}: {said}")
 
-    def count(self, found: Validated) -> None:
+    def count(self, found: ValidationResult) -> None:
         """Set, after the last chunk, the file's counts of lines and its notices."""
         reader, counted = self._reader, self._reader.counted
         found.header, found.lines = counted.header, counted.lines
@@ -70,7 +70,7 @@ class Sifter:
             self._heads.update(*(row for row in chunk.rows if not (resources and "resourceType" in row)))
 
 
-def leave_out(chunk: Chunk, mapper: Mapper, found: Validated) -> None:
+def leave_out(chunk: Chunk, mapper: Mapper, found: ValidationResult) -> None:
     """Take rows that the feed's `[skip]` names out of a chunk, and count their lines as not taken.
 
     They may have too few or too many fields. A row with a broken quote stays, since it may contain other rows.

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from fhir_service.interface.fast.structs import Reader, is_unplain, struct_of
+from fhir_service.interface.fast.structs import StructReader, is_unplain, struct_of
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Lookup, Needs, Resource, World
@@ -61,7 +61,7 @@ class Soundness:
 
     def __init__(self, resource: Resource, site: Site, lookup: Lookup) -> None:
         self._site, self._lookup = site, lookup
-        self._reader = Reader(struct_of(resource.model))
+        self._reader = StructReader(struct_of(resource.model))
         every = [part for outcome in OUTCOMES for part in resource.ordered_rules[outcome.code]]
         self._of_payload, self._of_references = (
             [rule.function for needs, rules in every for rule in rules if needs == wanted] for wanted in KNOWABLE

@@ -9,19 +9,19 @@ from pathlib import Path
 from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.mapping import NOBODY, Crosswalks
-from pipelines.feeds.terms.record import Around
-from pipelines.home.batch import Received
+from pipelines.feeds.terms.record import BuilderContext
+from pipelines.home.batch import ReceivedFile
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.checking import check_records
-from pipelines.validation.earlier import Basis, Earlier
+from pipelines.validation.earlier import EarlierRuns, ValidationBasis
 from pipelines.validation.mapping import map_file
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.side_by_side import at_work
 from pipelines.validation.totals import control_mismatch, over_limit
 
 
 def validate(
-    received: Received,
+    received: ReceivedFile,
     feed: Feed,
     snapshot: Snapshot,
     site: Site,
@@ -35,7 +35,7 @@ def validate(
     words: Mapping[str, str] = {},
     people: Crosswalks = NOBODY,
     processes: int | None = None,
-) -> Validated:
+) -> ValidationResult:
     """Write `accepted.parquet`, `rejects.parquet` and `skipped.parquet` into `folder` and count.
 
     strict: True to reject by decided rules, which else only warn. progress: is called with the number of records done.
@@ -50,9 +50,9 @@ def validate(
     Raises Unreadable if the file's rows cannot be told apart.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = Validated(folder)
-    around = Around(site, snapshot, feed.file.numbers, words)
-    earlier = Earlier(folder, Basis(received, feed, around, strict, known_as)) if only is None else None
+    found = ValidationResult(folder)
+    around = BuilderContext(site, snapshot, feed.file.numbers, words)
+    earlier = EarlierRuns(folder, ValidationBasis(received, feed, around, strict, known_as)) if only is None else None
     if earlier and (as_before := earlier.found(before)):
         progress(as_before.records)
         return as_before

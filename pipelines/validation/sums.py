@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pipelines.feeds.reading.chunks import Notice
 from pipelines.home import spill
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 
 LOOKS_LIKE_TOTAL = "LOOKS-LIKE-TOTAL"
 SAID = "the row looks like a total: its amount is the sum of the rows before it, and is counted as received"
@@ -19,7 +19,7 @@ AMOUNTS = ("accepted", "skipped", "rejects")
 """The files of a run with amounts."""
 
 
-def notice_totals(scratch: Path, found: Validated) -> None:
+def notice_totals(scratch: Path, found: ValidationResult) -> None:
     """Note the rows that look like a total. The folder's files must be complete. scratch: where sorting may spill."""
     if not found.amount_received or not (found.rejected or found.accepted > SURE):
         return
@@ -63,7 +63,7 @@ def _quoted(path: Path) -> str:
     return str(path).replace("'", "''")
 
 
-def total_said(found: Validated) -> str | None:
+def total_said(found: ValidationResult) -> str | None:
     """Return the sentence that names rows which look like a total; None if there are none."""
     noticed = [notice for notice in found.noticed if notice.rule == LOOKS_LIKE_TOTAL]
     if taken := [notice.line for notice in noticed if notice.message == TAKEN]:

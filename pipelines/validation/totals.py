@@ -7,9 +7,9 @@ from difflib import get_close_matches
 from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.paths import exists
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home.batch import Received, control_of
+from pipelines.home.batch import ReceivedFile, control_of
 from pipelines.home.counted import counted, word_for
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.sums import total_said
 
 REASONS_TOLD = 5
@@ -18,7 +18,7 @@ CLOSE = 0.7
 TOTALS = {"rows", "amount"}
 
 
-def control_mismatch(received: Received, found: Validated) -> str | None:
+def control_mismatch(received: ReceivedFile, found: ValidationResult) -> str | None:
     """Return a sentence on how the file differs from its control totals; None if it does not.
 
     The sentence has no amount, since it goes to logs and alerts, and the difference may be what a person paid.
@@ -44,7 +44,7 @@ def control_mismatch(received: Received, found: Validated) -> str | None:
     return None
 
 
-def has_amount_total(received: Received) -> bool:
+def has_amount_total(received: ReceivedFile) -> bool:
     """True if a control file gives an amount, so that a different sum stops the file."""
     try:
         return (
@@ -73,7 +73,7 @@ def _total(said: object) -> Decimal | None:
     return found
 
 
-def over_limit(feed: Feed, found: Validated) -> str | None:
+def over_limit(feed: Feed, found: ValidationResult) -> str | None:
     """Return a sentence with the most frequent reasons if more records are rejected than the feed allows; else None."""
     limit = feed.file.max_rejects
     if limit is None:

@@ -13,11 +13,11 @@ from pipelines.feeds.reading.chunks import Chunk
 from pipelines.feeds.terms.columns import cents
 from pipelines.feeds.terms.values import Trailer
 from pipelines.home.counted import word_for
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 
 
 @dataclass(slots=True)
-class _Ended:
+class _TrailedRows:
     """Rows of a file and the last trailer among them. line: of that trailer, or 0; last_row: line of the last row."""
 
     rows: int = 0
@@ -25,7 +25,7 @@ class _Ended:
     line: int = 0
     totals: Mapping[str, Any] = field(default_factory=dict)
 
-    def add(self, more: "_Ended") -> None:
+    def add(self, more: "_TrailedRows") -> None:
         """Add the rows that follow."""
         self.rows += more.rows
         self.last_row = max(self.last_row, more.last_row)
@@ -38,7 +38,7 @@ class _Ended:
         return cents(amount) if isinstance(amount, str) else None
 
 
-class Trailers:
+class TrailerFilter:
     """Trailer rows of a file: take them out of its chunks, and compare the totals of the last one.
 
     In an archive, each file ends with its own trailer, or only the last one, with the totals of all.
@@ -47,13 +47,13 @@ class Trailers:
     def __init__(self, mapper: Mapper) -> None:
         self._says: Trailer | None = mapper.feed.file.trailer
         self.mapper = mapper
-        self._chunks: list[_Ended] = []
+        self._chunks: list[_TrailedRows] = []
 
-    def take(self, chunk: Chunk, found: Validated) -> None:
+    def take(self, chunk: Chunk, found: ValidationResult) -> None:
         """Take trailers out and count them as lines not taken. A trailer may have fewer fields than a row, or more."""
         if self._says is None:
             return
-        ended = _Ended()
+        ended = _TrailedRows()
         for place in reversed(self._places(chunk.rows)):
             self._note(ended, chunk.rows[place], chunk.line[place])
             found.not_taken += chunk.drop(place)
@@ -73,21 +73,21 @@ class Trailers:
             return []
         return [int(place) for place in self.mapper.holds(self.mapper.rows(rows), self._says.when).nonzero()[0]]
 
-    def _note(self, ended: _Ended, row: Any, line: int) -> None:
+    def _note(self, ended: _TrailedRows, row: Any, line: int) -> None:
         """Keep the totals of a trailer row if it is the last one of its chunk so far."""
         if self._says and line > ended.line:
             rows = self.mapper.rows([row])
             totals = {name: self.mapper.amounts(value, rows)[0] for name, value in self._says.totals.items()}
             ended.line, ended.totals = line, totals
 
-    def mismatch(self, found: Validated) -> str | None:
+    def mismatch(self, found: ValidationResult) -> str | None:
         """Return a sentence, without an amount, on how the file differs from its trailer; None if it does not."""
         return next(self._mismatches(found), None) if self._says else None
 
-    def _mismatches(self, found: Validated) -> Iterator[str]:
+    def _mismatches(self, found: ValidationResult) -> Iterator[str]:
         files = self._by_file(found)
         *others, (_, last) = files
-        whole = _Ended()
+        whole = _TrailedRows()
         for _, each in files:
             whole.add(each)
         if not any(each.line for _, each in others) and (last.totals or not others):
@@ -102,17 +102,17 @@ class Trailers:
             at = f"the trailer on {found.places.of(last.line)} says" if len(files) == 1 else "the trailers say"
             yield f"{at} another amount than the rows of the file have"
 
-    def _by_file(self, found: Validated) -> list[tuple[str, _Ended]]:
+    def _by_file(self, found: ValidationResult) -> list[tuple[str, _TrailedRows]]:
         """Return the files of an archive, or the one file, with their names."""
         ends = found.places.ends if found.places else (("the file", sys.maxsize),)
-        files = [(name, _Ended()) for name, _ in ends]
+        files = [(name, _TrailedRows()) for name, _ in ends]
         for chunk in self._chunks:
             at = bisect_left(ends, max(chunk.line, chunk.last_row), key=itemgetter(1))
             files[min(at, len(files) - 1)][1].add(chunk)
         return files
 
 
-def _differing(ended: _Ended, at: str) -> Iterator[str]:
+def _differing(ended: _TrailedRows, at: str) -> Iterator[str]:
     """Yield sentences on how the rows of a file differ from its trailer, apart from their amounts."""
     if ended.last_row > ended.line:
         yield f"{at} is followed by further rows; check that it is one export"

@@ -18,7 +18,7 @@ from pipelines.ledger.answering import DONE_WITH
 from pipelines.ledger.states import LANDED, MADE, UNDECIDED
 from pipelines.session.confirmed import COPAYMENTS, NEW, is_confirmed
 from pipelines.session.session import Session
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 
 ROWS_A_LOOK = 4_000
 LOOKED_AT = 1_000
@@ -39,7 +39,7 @@ Records = Mapping[str, tuple[int, tuple[str, ...]]]
 """Line and hashes of the content, by key."""
 
 
-def withhold(session: Session, feed: Feed, batch_id: str, validated: Validated) -> None:
+def withhold(session: Session, feed: Feed, batch_id: str, validated: ValidationResult) -> None:
     """Note the reasons why nothing of a file may be sent, if there are any."""
     validated.known_elsewhere = _known_elsewhere(session, feed, batch_id, validated)
     validated.unconfirmed = _unconfirmed(session, feed, batch_id, validated)
@@ -48,7 +48,7 @@ def withhold(session: Session, feed: Feed, batch_id: str, validated: Validated) 
 # -- records under another name
 
 
-def _known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Validated) -> str | None:
+def _known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: ValidationResult) -> str | None:
     """Return a sentence if the file's records would be created a second time; None for most files.
 
     A sample of records, from all over the file, stands for all. Another importer may have sent some of them during the
@@ -195,7 +195,7 @@ def _some(accepted: Path, apart: int) -> Iterator[tuple[str, tuple[int, tuple[st
 # -- copayments alone
 
 
-def _unconfirmed(session: Session, feed: Feed, batch_id: str, validated: Validated) -> str | None:
+def _unconfirmed(session: Session, feed: Feed, batch_id: str, validated: ValidationResult) -> str | None:
     """Return the sentences why a file with only copayments waits for a person; None if it may be sent."""
     payments = validated.records - validated.skipped
     if not validated.copayments or validated.without_claim[0] or payments < FEWEST:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pipelines.home.batch import Unreadable, received_before
+from pipelines.home.batch import UnreadableFile, received_before
 from pipelines.home.counted import counted, word_for
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
 from pipelines.runs.lost import LOOK, lost_batches
@@ -24,7 +24,7 @@ from pipelines.verifying.target import stage_target
 
 
 @dataclass
-class Adopted:
+class AdoptedBatches:
     """The adopted batches, each with the numbers of its rows that the target has, of those taken back, and of those in
     doubt.
 
@@ -55,9 +55,9 @@ class Adopted:
             yield "the ledger knows every batch of this home"
 
 
-def adopt_lost(session: Session) -> Adopted:
+def adopt_lost(session: Session) -> AdoptedBatches:
     """Add to the ledger the records that it lost, and settle them as far as possible. Raises `TargetUnusable`."""
-    adopted = Adopted(left=without_feed(session))
+    adopted = AdoptedBatches(left=without_feed(session))
     with session.lease() as lease, workbench(session.home) as db:
         lost = [(each, waiting_in(session, session.batches.folder(each.name))) for each in lost_batches(session)]
         for each in (each for each, _ in lost if received_before(session.batches.folder(each.name)) is None):
@@ -75,7 +75,7 @@ def adopt_lost(session: Session) -> Adopted:
             for each, waiting in (pair for pair in found if pair[1].feed.resource == kind):
                 try:
                     adopted.batches[each.name] = adopt_batch(db, session, lease, each, waiting)
-                except Unreadable as error:
+                except UnreadableFile as error:
                     adopted.left[each.name] = str(error)
         close_answered(session)
     bare = {each.name: waiting for each, waiting in found if not session.is_safe(waiting.feed.resource)}

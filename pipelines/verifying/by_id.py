@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from pipelines.client.client import PAGE, FhirClient
-from pipelines.client.replies import NoResult, Unknown
+from pipelines.client.replies import NoResult, UnknownOutcome
 from pipelines.client.threads import threads
 from pipelines.session.session import Session
 
@@ -33,8 +33,10 @@ def _parts(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 
 
 def _alone(client: FhirClient, kind: str, name: str) -> dict[str, Any] | None:
-    """Read one resource; return None if the target says that it is gone. Raises `Unknown` with the resource's name."""
+    """Read one resource; return None if the target says that it is gone. Raises `UnknownOutcome` with the resource's
+    name.
+    """
     try:
         return client.read(kind, name)
     except NoResult as error:
-        raise Unknown(f"{kind}/{name}: {error}") from None
+        raise UnknownOutcome(f"{kind}/{name}: {error}") from None

@@ -14,10 +14,10 @@ from pipelines.ledger.standing import Standing, standing_of
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.book import Book
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import Loaded
+from pipelines.loading.loaded import LoadCounts
 from pipelines.loading.lookup import ahead
 from pipelines.loading.repeats import as_repeat
-from pipelines.loading.row import Identity, Row
+from pipelines.loading.row import AcceptedRow, Identity
 
 NEWEST = """
 CREATE OR REPLACE TABLE newest AS
@@ -31,7 +31,7 @@ QUALIFY row_number() OVER (PARTITION BY today ORDER BY spelling IS NOT NULL) = 1
 STANDS = "SELECT id FROM there WHERE id IN (SELECT unnest($1)) AND status NOT IN ('entered-in-error', 'cancelled')"
 
 
-class There(NamedTuple):
+class FoundResource(NamedTuple):
     """A resource with the identifier of a row. content: its fingerprint."""
 
     resource_id: str
@@ -40,7 +40,7 @@ class There(NamedTuple):
     status: str | None
 
 
-class Carried:
+class CarriedIdentifiers:
     """The target's resources with the identifiers of some rows, from table `there`.
 
     Of several resources with one key, the one of the newest generation counts.
@@ -48,14 +48,14 @@ class Carried:
 
     def __init__(self, db: duckdb.DuckDBPyConnection, source: str, resource_type: str) -> None:
         self._db, self._resource_type = db, resource_type
-        self._by_key: dict[str, There] = {}
+        self._by_key: dict[str, FoundResource] = {}
         self._stands: set[str] = set()
         db.execute(NEWEST, [Identity(source, resource_type).system])
 
-    def look_up(self, rows: Sequence[Row], known: Sequence[KnownRecord]) -> None:
+    def look_up(self, rows: Sequence[AcceptedRow], known: Sequence[KnownRecord]) -> None:
         """Look up the resources with the rows' keys, and which resources of known records are still in force."""
         carried = self._db.execute(CARRIES, [[row.key for row in rows]]).fetchall()
-        self._by_key = {key: There(*rest) for key, *rest in carried}
+        self._by_key = {key: FoundResource(*rest) for key, *rest in carried}
         made = [record.resource_id for record in known if record.resource_id]
         self._stands = {name for (name,) in self._db.execute(STANDS, [made]).fetchall()}
 
@@ -63,23 +63,23 @@ class Carried:
         """True if the target has the resource and it was not taken back. Only for resources of the known records."""
         return resource_id in self._stands
 
-    def of(self, row: Row, record: KnownRecord | None) -> There | None:
+    def of(self, row: AcceptedRow, record: KnownRecord | None) -> FoundResource | None:
         """Return the resource with the row's key and content; None if there is none."""
         there = self._by_key.get(row.key)
         if there is None or there.content != fingerprints(self._resource_type, orjson.loads(row.body))[0]:
             return None
         return there if record is None or there.generation >= record.generation else None
 
-    def is_of_another(self, row: Row) -> bool:
+    def is_of_another(self, row: AcceptedRow) -> bool:
         """True if a resource has the row's key and other content."""
         return row.key in self._by_key and self.of(row, None) is None
 
-    def is_taken_back(self, row: Row, there: There) -> bool:
+    def is_taken_back(self, row: AcceptedRow, there: FoundResource) -> bool:
         """True if a resource was taken back, and the row itself does not say so."""
         return taken_back(self._resource_type, orjson.loads(row.body), {"status": there.status})
 
 
-class Doubting:
+class LostBatchWriter:
     """Writer of the rows of one lost batch.
 
     since: when the first of its lost runs began, as UTC text. by: how far the target's clock was ahead then; if that
@@ -90,14 +90,14 @@ class Doubting:
         self, db: duckdb.DuckDBPyConnection, load: Load, since: str, by: timedelta | None, later: set[str]
     ) -> None:
         self._load, self._book, self._since, self._later = load, Book(load), since, later
-        self._carried = Carried(db, load.source, load.resource)
+        self._carried = CarriedIdentifiers(db, load.source, load.resource)
         self._of = load.of
         self._ahead = ahead(load.client, load.ledger.clock()) if by is None else by // timedelta(microseconds=1)
         changed = load.batch.feed.file.changed
         self._supersedes = changed == "supersede" and load.resource == "QuestionnaireResponse"
         self._first_stays = self._book.step.named and changed in ("reject", "skip")
 
-    def write_all(self) -> Loaded:
+    def write_all(self) -> LoadCounts:
         """Write the accepted rows of the batch's run, and the repeats within its file; return the counts."""
         self._book.repeats.note_skipped(self._book.loaded)
         progress = self._load.progress
@@ -108,7 +108,7 @@ class Doubting:
         progress.end()
         return self._book.loaded
 
-    def write(self, rows: Sequence[Row]) -> None:
+    def write(self, rows: Sequence[AcceptedRow]) -> None:
         """Adopt some rows, put others in doubt, and note those that the ledger knows."""
         ledger = self._load.ledger
         known = ledger.known(*self._of, [row.key for row in rows])
@@ -120,7 +120,7 @@ class Doubting:
                 if not self._is_known(row, record) and not self._is_of_another(row, record):
                     self._settle(row, record, self._carried.of(row, record))
 
-    def _is_known(self, row: Row, record: KnownRecord | None) -> bool:
+    def _is_known(self, row: AcceptedRow, record: KnownRecord | None) -> bool:
         """True if the ledger has the outcome of a row, or of a later row of its record."""
         if record is None or standing_of(record) in (Standing.ABSENT, Standing.WAITING):
             return False
@@ -130,7 +130,7 @@ class Doubting:
         may_have_changed = self._supersedes or found is not None
         return row.is_held_by(record) or record.batch_id in self._later or not may_have_changed
 
-    def _is_of_another(self, row: Row, record: KnownRecord | None) -> bool:
+    def _is_of_another(self, row: AcceptedRow, record: KnownRecord | None) -> bool:
         """True if the target has other content under the row's key, and the feed never replaces content. The content
         may be an earlier file's or of unknown origin. The next import sets the row aside.
         """
@@ -140,7 +140,7 @@ class Doubting:
         """True if the target no longer has the resource of a record, which a lost run may have made anew."""
         return standing_of(record) is Standing.THERE and not self._carried.stands(record.resource_id)
 
-    def _settle(self, row: Row, record: KnownRecord | None, there: There | None) -> None:
+    def _settle(self, row: AcceptedRow, record: KnownRecord | None, there: FoundResource | None) -> None:
         """Write a row with the resource that has its key, or as a row in doubt."""
         book, ledger, lease = self._book, self._load.ledger, self._load.lease
         generation = there.generation if there else _next_generation(record)
@@ -160,7 +160,7 @@ class Doubting:
         ledger.settle(*self._of, [Outcome(row.key, row.generation, state, made, None)])
         book.loaded.add(state, row.amount_cents)
 
-    def _state(self, row: Row, record: KnownRecord | None, there: There | None) -> str:
+    def _state(self, row: AcceptedRow, record: KnownRecord | None, there: FoundResource | None) -> str:
         if there is None:
             return "in_doubt"
         if self._carried.is_taken_back(row, there):
@@ -169,7 +169,7 @@ class Doubting:
             return "adopted"
         return "updated" if there.generation == record.generation else "superseded"
 
-    def _note_known(self, rows: Sequence[tuple[Row, KnownRecord]]) -> None:
+    def _note_known(self, rows: Sequence[tuple[AcceptedRow, KnownRecord]]) -> None:
         """Count rows whose record the ledger has. A row that only the feed's policy can judge is left to the import.
 
         The content of a later file stays. An earlier row is noted with the moment at which its run began.

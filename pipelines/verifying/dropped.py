@@ -27,7 +27,7 @@ VALUE = "{}.{} (its value)"
 APART = "SELECT resource_id FROM difference WHERE resource_id IS NOT NULL"
 
 
-class Dropped(NamedTuple):
+class DroppedElement(NamedTuple):
     """An element that was sent but is in no record of the sample. sent: the number of records that had it."""
 
     element: str
@@ -46,7 +46,7 @@ def sample_of(db: duckdb.DuckDBPyConnection) -> Sample:
 
 def dropped_of(
     db: duckdb.DuckDBPyConnection, client: FhirClient, kind: str, bodies: Mapping[str, dict[str, Any]]
-) -> Iterator[Dropped]:
+) -> Iterator[DroppedElement]:
     """Yield the elements that no record of the sample has at the target. Raises as reads do.
 
     bodies: the bodies as sent, by id at the target. Records with a difference are left out, since they were changed
@@ -67,7 +67,7 @@ def dropped_of(
             theirs |= {value} if own_time(kind, body) in (when, None) else set()
         sent.update(ours)
         lost.update(each for each in ours - theirs if each.rpartition(".")[0] not in ours - theirs)
-    yield from (Dropped(name, sent[name]) for name in sorted(lost) if lost[name] == sent[name])
+    yield from (DroppedElement(name, sent[name]) for name in sorted(lost) if lost[name] == sent[name])
 
 
 def _elements(path: str, value: Any) -> Iterator[str]:

@@ -2,24 +2,24 @@
 
 import duckdb
 
-from pipelines.home.batch import Received, Unreadable
+from pipelines.home.batch import ReceivedFile, UnreadableFile
 from pipelines.ledger.lease import Lease, utc_text
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import Batch
+from pipelines.loading.loaded import BatchRun
 from pipelines.runs.beginning import begin, note_batch
 from pipelines.runs.ending import end, end_unread
 from pipelines.runs.lost import LostBatch
 from pipelines.runs.validating import validate_run
 from pipelines.session.session import Session
-from pipelines.session.waiting import Waiting, received_batches
-from pipelines.verifying.doubting import Doubting
+from pipelines.session.waiting import WaitingFile, received_batches
+from pipelines.verifying.doubting import LostBatchWriter
 from pipelines.verifying.lost_runs import end_runs, may_have_sent, note_runs
 
 
 def adopt_batch(
-    db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, lost: LostBatch, waiting: Waiting
+    db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, lost: LostBatch, waiting: WaitingFile
 ) -> dict[str, int]:
-    """Adopt a lost batch; return the numbers of its rows `adopted`, `taken_back`, `in_doubt`. Raises `Unreadable`."""
+    """Adopt a lost batch. Return its numbers of rows `adopted`, `taken_back`, `in_doubt`. Raises `UnreadableFile`."""
     session.decide("verify --adopt", [lost.name])
     came = utc_text(session.ledger.of_here(waiting.in_batch.received_at))
     since, by = lost.begun(came)
@@ -28,16 +28,16 @@ def adopt_batch(
     run = begin(session, waiting.in_batch, waiting.feed, whole=True, adopting=True)
     try:
         validated = validate_run(session, run)
-    except Unreadable as error:
+    except UnreadableFile as error:
         if not may_have_sent(lost):
             end_runs(session, lost)
         end_unread(session, run, error)
         raise
-    batch = Batch(session.target, lost.name, run.feed, run.folder, True, session.pace)
+    batch = BatchRun(session.target, lost.name, run.feed, run.folder, True, session.pace)
     connection = session.connection
     to = (connection.client, connection.capabilities, connection.step(session.target, run.feed.resource))
     load = Load(batch, *to, session.ledger, lease, session.progress)
-    loaded = Doubting(db, load, since, by, _later_batches(session, run.received)).write_all()
+    loaded = LostBatchWriter(db, load, since, by, _later_batches(session, run.received)).write_all()
     end_runs(session, lost)
     end(session, run, validated, loaded)
     counts = loaded.counts
@@ -45,7 +45,7 @@ def adopt_batch(
     return {"adopted": landed, "taken_back": loaded.taken_back, "in_doubt": counts["in_doubt"]}
 
 
-def _later_batches(session: Session, received: Received) -> set[str]:
+def _later_batches(session: Session, received: ReceivedFile) -> set[str]:
     """Return this batch and those whose files came after it."""
     others = received_batches(session, [row["batch_id"] for row in session.ledger.batches(session.target)])
     return {each.in_batch.batch_id for each in others if each.in_batch.received_at >= received.received_at}

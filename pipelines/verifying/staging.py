@@ -18,7 +18,7 @@ from pipelines.home.files import session as tables
 from pipelines.home.scratch import throwaway_folder
 from pipelines.ledger.states import MADE, UNDECIDED, in_sql
 from pipelines.loading.accepted import accepted_files
-from pipelines.loading.task_content import said
+from pipelines.loading.task_content import element_hashes
 from pipelines.session.session import Session
 from pipelines.verifying.dropped import Sample
 
@@ -40,7 +40,7 @@ def workbench(home: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         yield db
 
 
-class Filling:
+class StagingTable:
     """A new table of texts and numbers, filled some thousand rows at a time within `with`."""
 
     def __init__(self, db: duckdb.DuckDBPyConnection, name: str, columns: str, keep: bool = False) -> None:
@@ -95,7 +95,7 @@ def stage_sources(db: duckdb.DuckDBPyConnection, session: Session) -> None:
     Sources of other homes differ, except that of the built-in feeds, which every home has.
     """
     of_batches = (str(row["source"]) for row in session.ledger.batches(session.target))
-    with Filling(db, "own", "source") as own:
+    with StagingTable(db, "own", "source") as own:
         for source in {*of_batches, *(feed.source for feed in session.catalog.feeds if not feed.builtin)}:
             own.add((source,))
 
@@ -136,16 +136,18 @@ def stage_contents(db: duckdb.DuckDBPyConnection, session: Session, kind: str, s
     """
     bodies = Bodies()
     batches = [row["batch_id"] for row in session.ledger.batches(session.target) if row["resource_type"] == kind]
-    Filling(db, "content", CONTENT)
+    StagingTable(db, "content", CONTENT)
     session.batches.bring(batches, ACCEPTED)
     if batches:
         session.progress.stage("read what was sent", kind)
     for path in (path for name in batches for path in accepted_files(session.batches.path / name)):
-        with Filling(db, "content", CONTENT, keep=True) as content, db.cursor() as cursor:
+        with StagingTable(db, "content", CONTENT, keep=True) as content, db.cursor() as cursor:
             for rows in _rows(cursor, path):
                 for key, content_hash, body in rows:
                     read = orjson.loads(body)
-                    content.add((key, content_hash, *fingerprints(kind, read), said(read) if kind == "Task" else None))
+                    content.add(
+                        (key, content_hash, *fingerprints(kind, read), element_hashes(read) if kind == "Task" else None)
+                    )
                     if name := sample.get((key, content_hash)):
                         bodies[name] = read
                 session.progress.advance(len(rows))

@@ -14,15 +14,15 @@ import duckdb
 
 from pipelines.client.comparison import OWN_TIME, fingerprints, referred
 from pipelines.client.identifiers import IMPORTERS, identifier_of, record_of
-from pipelines.client.replies import Refused, Unknown, resources_of
-from pipelines.client.whole import AT_ONCE, LARGE, Incomplete, Whole
+from pipelines.client.replies import RequestRefused, UnknownOutcome, resources_of
+from pipelines.client.whole import AT_ONCE, LARGE, IncompleteSearch, WholeSearch
 from pipelines.loading.lookup import DAY
-from pipelines.loading.task_content import said
+from pipelines.loading.task_content import element_hashes
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 from pipelines.session.spellings import read_today
 from pipelines.verifying.by_id import bodies_by_id
-from pipelines.verifying.staging import LIVE, Filling, number
+from pipelines.verifying.staging import LIVE, StagingTable, number
 
 TRIES = (AT_ONCE, AT_ONCE, 1)
 """Pages that are read at once, in one reading after another until a reading is complete."""
@@ -50,7 +50,7 @@ def stage_target(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> 
     *first, last = TRIES
     with reading(kind):
         for at_once in first:
-            with suppress(Incomplete):
+            with suppress(IncompleteSearch):
                 _read_whole(db, session, kind, at_once)
                 break
         else:
@@ -59,10 +59,10 @@ def stage_target(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> 
 
 
 def _read_whole(db: duckdb.DuckDBPyConnection, session: Session, kind: str, at_once: int) -> None:
-    """Fill `there`. Raises `Incomplete`, and as the reading of pages does."""
+    """Fill `there`. Raises `IncompleteSearch`, and as the reading of pages does."""
     pages = session.connection.client.pages(kind, wishes=_wishes(session, kind), at_once=at_once)
-    read = Whole(pages, kind)
-    with Filling(db, "there", THERE) as there:
+    read = WholeSearch(pages, kind)
+    with StagingTable(db, "there", THERE) as there:
         for number, resources in enumerate(read):
             if number == 0 and read.counts.first:
                 session.progress.expect(read.counts.first)
@@ -75,7 +75,7 @@ def _wishes(session: Session, kind: str) -> dict[str, str]:
     return {**LARGE, **({"_total": "accurate"} if kind in session.connection.capabilities.dated else {})}
 
 
-def _add(there: Filling, session: Session, kind: str, resources: Sequence[dict[str, Any]]) -> None:
+def _add(there: StagingTable, session: Session, kind: str, resources: Sequence[dict[str, Any]]) -> None:
     for body in resources:
         there.add(there_of(kind, body))
     session.progress.advance(len(resources))
@@ -110,7 +110,7 @@ def _read_missing(db: duckdb.DuckDBPyConnection, session: Session, kind: str, of
     missing = [name for (name,) in db.execute(MISSING.format(of)).fetchall()]
     if missing:
         session.progress.stage("read by id", kind, len(missing))
-    with reading(kind), Filling(db, "there", THERE, keep=True) as there:
+    with reading(kind), StagingTable(db, "there", THERE, keep=True) as there:
         for looked_at, found in bodies_by_id(session, kind, missing):
             for body in found:
                 there.add(there_of(kind, body))
@@ -136,13 +136,13 @@ def stage_known(db: duckdb.DuckDBPyConnection, session: Session, kind: str, name
     if not (kind in capabilities.dated & capabilities.identified and searches):
         return False
     session.progress.stage("verify", kind, number(db, "SELECT count(*) FROM known"))
-    with reading(kind), Filling(db, "there", THERE) as there:
+    with reading(kind), StagingTable(db, "there", THERE) as there:
         wishes = {"_elements": ELEMENTS[kind], **_wishes(session, kind)}
         try:
             for search in searches:
                 for page in session.connection.client.pages(kind, search, wishes, AT_ONCE):
                     _add(there, session, kind, resources_of(page, kind))
-        except (Refused, Incomplete):
+        except (RequestRefused, IncompleteSearch):
             return _not_told(session)
     _each_once(db)
     session.progress.end()
@@ -176,7 +176,7 @@ def _searches(db: duckdb.DuckDBPyConnection, kind: str, named: bool) -> list[dic
 
 
 def there_of(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the row of `there` for a resource. Raises `Unknown` for an element whose value no column can hold."""
+    """Return the row of `there` for a resource. Raises `UnknownOutcome` for a value that no column can hold."""
     shown = body.get(SUBJECTS[kind])
     subject = shown if isinstance(shown, dict) else {}
     identifier = identifier_of(body)
@@ -189,7 +189,7 @@ def there_of(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
         *(record := record_of(str(identifier.get("value") or ""))),
         today if (today := read_today(record[0])) != record[0] else None,
         *fingerprints(kind, body),
-        said(body) if kind == "Task" else None,
+        element_hashes(body) if kind == "Task" else None,
         _cents(body) if kind == "PaymentNotice" else None,
     )
 
@@ -199,15 +199,17 @@ def _text(kind: str, body: dict[str, Any], element: Mapping[str, Any], name: str
     found = element.get(name)
     if found is None or isinstance(found, str):
         return found
-    raise Unknown(f"{kind}/{body['id']}: its {name} is no text")
+    raise UnknownOutcome(f"{kind}/{body['id']}: its {name} is no text")
 
 
 def _cents(body: dict[str, Any]) -> int | None:
-    """Return the amount in cents; None if it is not a whole number. Raises `Unknown` if it is too large to add up."""
+    """Return the amount in cents; None if it is not a whole number. Raises `UnknownOutcome` if it is too large to add
+    up.
+    """
     try:
         cents = Decimal(str(body["amount"]["value"])) * 100
         if abs(cents) < MOST_CENTS:
             return int(cents) if cents == int(cents) else None
     except (KeyError, TypeError, ArithmeticError, InvalidOperation, ValueError):
         return None
-    raise Unknown(f"PaymentNotice/{body['id']}: its amount is too large")
+    raise UnknownOutcome(f"PaymentNotice/{body['id']}: its amount is too large")

@@ -15,7 +15,7 @@ from pipelines.client.threads import threads
 from pipelines.loading.target_clock import TargetClock
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
-from pipelines.verifying.staging import Filling, number
+from pipelines.verifying.staging import StagingTable, number
 
 IDS_A_LOOK = 1_000
 APART = timedelta(seconds=60)
@@ -39,7 +39,7 @@ def stage_behind(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> 
         found = client.read_as_of(kind, one[0])
         return clock is not None and found is not None and is_older(found[1], clock.shown_at(*one[1:]))
 
-    with db.cursor() as cursor, Filling(db, "behind", "resource_id") as behind:
+    with db.cursor() as cursor, StagingTable(db, "behind", "resource_id") as behind:
         found = cursor.execute(NOT_SAID)
         with reading(kind), threads(session.pace.at_once, "look") as pool:
             while part := found.fetchmany(IDS_A_LOOK):

@@ -14,7 +14,7 @@ from pipelines.home.counted import counted, word_for
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
 from pipelines.home.files import written_whole
 from pipelines.runs.lines import dollars, first_of
-from pipelines.verifying.dropped import Dropped
+from pipelines.verifying.dropped import DroppedElement
 
 FILE = "differences.csv"
 """The file of a home with all differences of its last `verify`."""
@@ -109,7 +109,7 @@ class Differences:
 
 
 @dataclass
-class Verified:
+class VerifyResult:
     """The result by resource type: rows whose resources are there, and cents on both sides. differences: all that
     differs.
 
@@ -130,7 +130,7 @@ class Verified:
     elsewhere: dict[str, int] = field(default_factory=dict)
     without_source: dict[str, int] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
-    dropped: list[Dropped] = field(default_factory=list)
+    dropped: list[DroppedElement] = field(default_factory=list)
     differences: Differences = field(default_factory=Differences)
     file: Path | None = None
 

@@ -28,7 +28,7 @@ from pipelines.verifying.staging import (
 )
 from pipelines.verifying.target import stage_hidden, stage_known, stage_target
 from pipelines.verifying.updates import stage_behind
-from pipelines.verifying.verified import Difference, Verified
+from pipelines.verifying.verified import Difference, VerifyResult
 
 TYPES = ("PaymentNotice", "QuestionnaireResponse", "Task")
 SLACK = "INTERVAL 5 MINUTE"
@@ -42,7 +42,7 @@ def verify_target(
     batch_id: str | None = None,
     then: Callable[[duckdb.DuckDBPyConnection], None] = lambda _: None,
     whole: bool = False,
-) -> Verified:
+) -> VerifyResult:
     """Compare the ledger's rows, or those of one batch, with the target, under its lease so that no load runs.
 
     then: reads more from the tables while they exist: the ledger's `all_ours` and `all_former`, and `found`, the
@@ -54,7 +54,7 @@ def verify_target(
     if batch_id is not None:
         session.ledger.known_batch(session.target, batch_id)
     lost = lost_batches(session)
-    verified = Verified(lost=[each.name for each in lost if batch_id in (None, each.name)])
+    verified = VerifyResult(lost=[each.name for each in lost if batch_id in (None, each.name)])
     about = {str(manifest["resource"]) for each in lost for manifest in each.manifests}
     with session.lease(), workbench(session.home) as db:
         stage_ledger(db, session)
@@ -81,7 +81,7 @@ def verify_target(
     return verified
 
 
-def verify_and_write(session: Session, batch_id: str | None, whole: bool) -> Verified:
+def verify_and_write(session: Session, batch_id: str | None, whole: bool) -> VerifyResult:
     """Compare as `verify_target` does, and write all differences to a file in the home, if that is possible."""
     verified = verify_target(session, batch_id, whole=whole)
     try:
@@ -236,7 +236,7 @@ def _behind(session: Session, db: duckdb.DuckDBPyConnection) -> int:
 
 
 def _compare(
-    db: duckdb.DuckDBPyConnection, kind: str, batch_id: str, named: bool, behind: int, verified: Verified
+    db: duckdb.DuckDBPyConnection, kind: str, batch_id: str, named: bool, behind: int, verified: VerifyResult
 ) -> None:
     db.execute("CREATE OR REPLACE TABLE difference (kind TEXT, batch_id TEXT, line BIGINT, resource_id TEXT)")
     given = {"kind": kind, "batch": batch_id, "named": named, "behind": behind, "lost": bool(verified.lost)}
@@ -255,7 +255,7 @@ def _compare(
     _count(db, kind, {"batch": batch_id}, verified)
 
 
-def _count(db: duckdb.DuckDBPyConnection, kind: str, batch: dict[str, str], verified: Verified) -> None:
+def _count(db: duckdb.DuckDBPyConnection, kind: str, batch: dict[str, str], verified: VerifyResult) -> None:
     live = f"{LIVE} AND $batch IN ('', ours.batch_id)"
     there = f"FROM ours JOIN there ON there.id = ours.resource_id WHERE {live}"
     verified.rows[kind] = number(db, f"SELECT count(*) {there}", batch)

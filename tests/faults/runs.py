@@ -15,19 +15,19 @@ from typing import Any, NamedTuple
 
 from fhir_service.interface.site import Site
 from pipelines.client.client import FhirClient
-from pipelines.client.pace import Pace, Patience
+from pipelines.client.pace import Pace, RetryPauses
 from pipelines.client.replies import TargetUnusable
 from pipelines.client.tokens import Credentials
 from pipelines.corrections.decisions import accept, resend
 from pipelines.corrections.undo import undo
 from pipelines.feeds.files.catalog import home_catalog
 from pipelines.home.preparing import prepare_home
-from pipelines.ledger.doubts import Doubtful, doubtful
+from pipelines.ledger.doubts import DoubtfulRecord, doubtful
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.states import OUTCOMES
 from pipelines.runs.batch import import_file
 from pipelines.runs.resolving import resolve
-from pipelines.session.connections import Connection
+from pipelines.session.connections import TargetConnection
 from pipelines.session.opening import session_at
 from pipelines.session.session import Session
 from pipelines.session.waiting import find_files, unfinished
@@ -119,13 +119,13 @@ class Importer(NamedTuple):
         """A session as `chartferry` opens it, with shorter pauses."""
         prepare_home(self.home)
         longest = self.longest_pause
-        patience = Patience(first=longest / 5, longest=longest, sleep=lambda pause: time.sleep(min(pause, longest)))
+        patience = RetryPauses(first=longest / 5, longest=longest, sleep=lambda pause: time.sleep(min(pause, longest)))
         client = FhirClient(self.url, self.credentials, self.timeout, patience)
         ledger = Ledger.open(self.home / "ledger.db")
         try:
             capabilities = client.capabilities()
             client.check_access()
-            connection = Connection(client, capabilities, self.url, Site(self.target_url), bundled=False)
+            connection = TargetConnection(client, capabilities, self.url, Site(self.target_url), bundled=False)
             catalog = home_catalog(self.home, {})
             yield session_at(connection, self.home, catalog, ledger, pace=Pace(settling_seconds=self.settling))
         finally:
@@ -266,7 +266,7 @@ def recover(importer: Importer, work: Work, target: Target, source: Source, outc
                     outcome.by_hand += 1
 
 
-def decide(session: Session, target: Target, source: Source, doubt: Doubtful) -> None:
+def decide(session: Session, target: Target, source: Source, doubt: DoubtfulRecord) -> None:
     """A person looks into the chart: is there what the row says, that is no other row's?"""
     records = session.ledger.tables()["record"].to_pylist()
     known = {record["resource_id"] for record in records}

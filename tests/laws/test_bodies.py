@@ -12,18 +12,18 @@ import pytest
 
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.reference.loading import load
-from fhir_service.store.bodies import OVERHEAD, Bodies, Found, Question, Reference, Stretch
+from fhir_service.store.bodies import OVERHEAD, BodyCache, Reference, SearchKey, StoredVersion, Stretch
 from tests.conftest import Running
 from tests.support import loopback
 from tests.support.bodies import payment, send, task
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)
 KEYS = [("Task", "a"), ("Task", "b")]
-EVERYTHING = Question("Task", (), 2, 0)
+EVERYTHING = SearchKey("Task", (), 2, 0)
 
 
-def found(version: int) -> Found:
-    return Found("a", b"x" * 10, version, AT, ())
+def found(version: int) -> StoredVersion:
+    return StoredVersion("a", b"x" * 10, version, AT, ())
 
 
 class History:
@@ -31,7 +31,7 @@ class History:
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.bodies = Bodies(self.dice.choice([0, OVERHEAD + 10, 3_000, 10_000, 1_000_000]))
+        self.bodies = BodyCache(self.dice.choice([0, OVERHEAD + 10, 3_000, 10_000, 1_000_000]))
         self.states = [dict.fromkeys(KEYS, 1)]
         self.acknowledged = 0
 
@@ -111,7 +111,7 @@ def test_no_read_shows_an_older_version_than_was_acknowledged_before_it_began(hi
 
 
 def test_the_cache_keeps_to_its_bytes_and_removes_what_was_used_longest_ago() -> None:
-    bodies = Bodies(2 * (OVERHEAD + 10))
+    bodies = BodyCache(2 * (OVERHEAD + 10))
     for name in "abc":
         bodies.keep(("Task", name), found(1), bodies.epoch())
         bodies.get(("Task", "a"))
@@ -123,25 +123,25 @@ def test_the_cache_keeps_to_its_bytes_and_removes_what_was_used_longest_ago() ->
 
 
 def test_a_page_that_lies_in_two_stretches_is_put_together_and_goes_with_either() -> None:
-    bodies, every = Bodies(64 << 20), [found(version) for version in range(2_005)]
-    question = Question("Task", (), 10, 995)
+    bodies, every = BodyCache(64 << 20), [found(version) for version in range(2_005)]
+    question = SearchKey("Task", (), 10, 995)
     for part in (question.stretch, question.stretch.following, question.stretch.following.following):
         some = every[part.offset : part.offset + part.count]
         bodies.keep_stretch(part, Stretch(len(every), some, 1_000), bodies.epoch())
-        pages = {offset: bodies.page(Question("Task", (), 10, offset)) for offset in (0, 990, 995, 1_995, 2_000)}
+        pages = {offset: bodies.page(SearchKey("Task", (), 10, offset)) for offset in (0, 990, 995, 1_995, 2_000)}
         held = part.offset + len(some)
         for offset, page in pages.items():
             shown = every[offset : offset + 10]
             assert page == ((len(every), shown) if offset + len(shown) <= held else None)
-    assert bodies.page(Question("Task", (), 10, 2_005)) == (2_005, [])
+    assert bodies.page(SearchKey("Task", (), 10, 2_005)) == (2_005, [])
     with bodies.changing([("Task", "a")], []):
         assert bodies.page(question) is None
 
 
 def test_the_stretches_keep_to_their_bytes_and_leave_the_rest_alone() -> None:
-    bodies = Bodies(64 << 20)
+    bodies = BodyCache(64 << 20)
     bodies.keep(("Task", "a"), found(1), bodies.epoch())
-    part = Question("Task", (), 10, 0).stretch
+    part = SearchKey("Task", (), 10, 0).stretch
     for _ in range(100):
         bodies.keep_stretch(part, Stretch(100_000, [], bodies.of_a_stretch), bodies.epoch())
         part = part.following

@@ -13,16 +13,16 @@ import pytest
 import fhir_service
 import pipelines
 from pipelines.feeds.terms import texts
-from pipelines.feeds.terms.columns import Fault, amount
-from pipelines.feeds.terms.numbers import Numbers
+from pipelines.feeds.terms.columns import ValueFault, amount
+from pipelines.feeds.terms.numbers import NumberFormat
 from tests.support.steps import Steps, TooManySteps
 
 SIZE = 10
 NUMBERS = {
-    "plain": Numbers(),
-    "german": Numbers(",", ".", ("€", "EUR")),
-    "swiss": Numbers(".", "'", ("CHF",)),
-    "french": Numbers(",", " ", ("€", " EUR")),
+    "plain": NumberFormat(),
+    "german": NumberFormat(",", ".", ("€", "EUR")),
+    "swiss": NumberFormat(".", "'", ("CHF",)),
+    "french": NumberFormat(",", " ", ("€", " EUR")),
 }
 BEGINNINGS = ("", "1", "(", "-", "a", '"', "[", "2024-01-01", "/", "http://", '{"_reject_id":"')
 PARTS = (" ", "1", "a", "A", "/", ".", ",", "~", "'", '"', "\\", "[", "]", "-", "(", "\u00a0", "1 ", "/A", "]\t", '""')
@@ -84,18 +84,18 @@ def test_steps_that_grow_faster_are_found() -> None:
 
 
 @pytest.mark.parametrize("numbers", NUMBERS.values(), ids=NUMBERS)
-def test_a_cell_with_many_blanks_inside_is_no_amount(numbers: Numbers) -> None:
+def test_a_cell_with_many_blanks_inside_is_no_amount(numbers: NumberFormat) -> None:
     """LIMIT-14, FEED-FILE-09: such a cell is refused, however many they are."""
     for blank in (" ", "\u00a0", "\t"):
-        assert isinstance(amount(f"1{blank * 100_000}x", numbers), Fault)
+        assert isinstance(amount(f"1{blank * 100_000}x", numbers), ValueFault)
 
 
 def test_marks_without_end_are_not_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
     """LIMIT-14: a letter with so many marks is left as it is; others are put together in texts of any length."""
-    assert texts.composed("a\u0308" * 1000) == "\u00e4" * 1000
+    assert texts.composed_text("a\u0308" * 1000) == "\u00e4" * 1000
     with monkeypatch.context() as patched:
         patched.delattr("unicodedata.normalize")
-        assert texts.composed(text := "a" + "\u0300\u0327" * 1000) == text
+        assert texts.composed_text(text := "a" + "\u0300\u0327" * 1000) == text
 
 
 def test_no_pattern_takes_blanks_that_it_may_have_to_give_back_before_a_separator() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli import run
-from pipelines.client.pace import Patience
+from pipelines.client.pace import RetryPauses
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
 from tests.support.beyond import Beyond
@@ -50,7 +50,7 @@ def home(request, tmp_path, target, monkeypatch):
     monkeypatch.setenv("FHIR_BASE_URL", target.url)
     monkeypatch.setenv("FHIR_TOKEN", "fixed")
     monkeypatch.setattr("pipelines.loading.carrying.LATE_SECONDS", 0)
-    monkeypatch.setattr(Patience, "wait", lambda _, pause, __=None: time.sleep(min(pause, 0.01)))
+    monkeypatch.setattr(RetryPauses, "wait", lambda _, pause, __=None: time.sleep(min(pause, 0.01)))
     home = tmp_path / "home"
     (home / "inbox").mkdir(parents=True)
     return home

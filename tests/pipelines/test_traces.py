@@ -12,7 +12,7 @@ from fhir_service.web import traces as of_service
 from pipelines.cli import run as chartferry
 from pipelines.client.replies import NotSent
 from pipelines.dagster.stages.receiving import receive_at
-from pipelines.dagster.workplace import Workplace
+from pipelines.dagster.workplace import RunWorkplace
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home import traces
 from tests.conftest import running
@@ -53,7 +53,7 @@ def test_a_run_under_dagster_traces_from_its_first_stage_on(tmp_path: Path, monk
     """Files are received without a session at the target, which begins the traces of commands."""
     started: list[object] = []
     monkeypatch.setattr(traces, "start", started.append)
-    place = Workplace(tmp_path, {traces.ENDPOINT: "http://127.0.0.1:4318"})
+    place = RunWorkplace(tmp_path, {traces.ENDPOINT: "http://127.0.0.1:4318"})
     receive_at(place, load_feeds().feeds[0], [], logging.getLogger())
     assert started == [place.environ]
 
@@ -110,4 +110,4 @@ def test_without_a_collector_nothing_is_made_and_no_header_is_sent() -> None:
     assert of_service.start({}) is None
     with traces.stage("load", "tasks-1"), traces.request("POST") as headers, of_service.commit(1):
         assert headers == {}
-    assert of_service.began("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01") is None
+    assert of_service.begin_span("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01") is None

@@ -70,7 +70,7 @@ def plant(phase: str, number: int) -> None:
         case "caught up":
             patch(Frames, "clear")
         case "answering":
-            patch(surroundings.Surroundings, "_note")
+            patch(surroundings.Middleware, "_note")
 
 
 if __name__ == "__main__":

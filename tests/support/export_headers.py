@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.feeds.drafting.entries import Entry, Line
+from pipelines.feeds.drafting.entries import FeedEntry, Line
 
 HEADERS = Path(__file__).parents[1] / "pipelines" / "feeds" / "headers"
 ROWS = 40
@@ -167,7 +167,7 @@ class Judged(NamedTuple):
 
 def judged(export: StrangeExport, lines: Sequence[Line]) -> Iterator[Judged]:
     """Each column of an export as its draft has it."""
-    entries = [line for line in lines if isinstance(line, Entry) and line.key not in ("timezone", "source")]
+    entries = [line for line in lines if isinstance(line, FeedEntry) and line.key not in ("timezone", "source")]
     asked = {seen.label for entry in entries if entry.doubt for seen in entry.columns}
     mapped = {
         seen.label: entry.key.strip('"')

@@ -11,9 +11,9 @@ from unittest.mock import patch
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import Feed, load_feeds
-from pipelines.home.batch import Received
+from pipelines.home.batch import ReceivedFile
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.stage import validate
 
 GOLDEN = Path(__file__).parents[1] / "pipelines" / "golden"
@@ -22,9 +22,9 @@ NOW = datetime(2024, 6, 1, 12, 0, tzinfo=timezone(timedelta(hours=9)))
 SITE = Site("http://chart.test", "acme", "clinic")
 
 
-def validated(folder: Path, tmp_path: Path) -> Validated:
+def validated(folder: Path, tmp_path: Path) -> ValidationResult:
     file, feed = file_and_feed(folder)
-    received = Received(f"{feed.name}-0", "0" * 64, file, file.name, file.stat().st_size, NOW)
+    received = ReceivedFile(f"{feed.name}-0", "0" * 64, file, file.name, file.stat().st_size, NOW)
     with patch.dict(os.environ, databases(folder, tmp_path)):
         return validate(received, feed, questionnaires(), SITE, tmp_path / "run-1")
 

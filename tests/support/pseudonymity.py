@@ -7,7 +7,7 @@ import duckdb
 
 from pipelines.reports.pseudonymous import Study
 from pipelines.reports.publish_pseudonymous import publish_pseudonymous
-from pipelines.reports.sweep import kept
+from pipelines.reports.sweep import kept_sweep
 from tests.support.publishing import TARGET, World
 from tests.support.responses_of_others import FORM
 
@@ -25,7 +25,7 @@ def with_a_form(home: Path) -> World:
 
 def publish(world: World, smallest: int = 10, study: str = "") -> Tables:
     """Publish pseudonymously; return the rows of every table."""
-    done = publish_pseudonymous(world.home, world.ledger, kept(world.home, TARGET), Study(study, smallest))
+    done = publish_pseudonymous(world.home, world.ledger, kept_sweep(world.home, TARGET), Study(study, smallest))
     with duckdb.connect(done.path, read_only=True) as db:
         db.execute("SET TimeZone = 'UTC'")
         names = [name for (name,) in db.execute("SELECT table_name FROM duckdb_tables()").fetchall()]

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 
 from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import Feed, load_feed, load_feeds
-from pipelines.home.batch import Received
+from pipelines.home.batch import ReceivedFile
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.stage import validate
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
@@ -25,7 +25,7 @@ def validated(
     snapshot: Snapshot | None = None,
     site: Site | None = None,
     **options: Any,
-) -> Validated:
+) -> ValidationResult:
     """Validate a file of this content. toml: the feed file, or a feed; else the name tells the built-in one."""
     file = folder / name
     file.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -36,24 +36,24 @@ def validated(
     else:
         feed = toml or load_feeds().match(name)
     assert feed
-    received = Received("b", "0" * 64, file, name, 0, NOW)
+    received = ReceivedFile("b", "0" * 64, file, name, 0, NOW)
     return validate(received, feed, snapshot or Snapshot(), site or Site(), folder / "run-1", **options)
 
 
-def rows(found: Validated, name: str) -> list[dict]:
+def rows(found: ValidationResult, name: str) -> list[dict]:
     read: list[dict] = pq.read_table(found.folder / f"{name}.parquet").to_pylist()
     return read
 
 
-def keys(found: Validated, name: str = "accepted") -> list[str]:
+def keys(found: ValidationResult, name: str = "accepted") -> list[str]:
     return [row["key"] for row in rows(found, name)]
 
 
-def accepted(found: Validated) -> list[tuple[int, str]]:
+def accepted(found: ValidationResult) -> list[tuple[int, str]]:
     """The lines and keys of accepted records."""
     return [(row["line"], row["key"]) for row in rows(found, "accepted")]
 
 
-def rejected(found: Validated) -> list[tuple[int, int, str]]:
+def rejected(found: ValidationResult) -> list[tuple[int, int, str]]:
     """The first line of each reject, how many it has, and why it is one."""
     return [(row["line"], row["lines"], row["reasons"][0]["message"]) for row in rows(found, "rejects")]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.client.client import FhirClient
-from pipelines.client.pace import Pace, Patience
+from pipelines.client.pace import Pace, RetryPauses
 from pipelines.client.steps import step_for
 from pipelines.client.tokens import Credentials
 from pipelines.feeds.files.catalog import load_feeds
@@ -16,7 +16,7 @@ from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.book import Book
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import Batch
+from pipelines.loading.loaded import BatchRun
 from pipelines.loading.stage import load
 from pipelines.validation.tables import ACCEPTED, SKIPPED
 from tests.support.fake_target import serving
@@ -77,7 +77,7 @@ class Work:
         self.ledger = Ledger.open(home / "ledger.db")
         self.pauses: list[float] = []
         self.progress = Said()
-        patience = Patience(attempts=6, sleep=self.pauses.append)
+        patience = RetryPauses(attempts=6, sleep=self.pauses.append)
         self.client = FhirClient(target.url, Credentials(client_id="c", client_secret="s"), 2.0, patience)
         feed = load_feeds().named("payments")
         assert feed is not None
@@ -109,7 +109,7 @@ class Work:
         pq.write_table(pa.Table.from_pylist(list(skipped), SKIPPED), folder / "skipped.parquet")
         if self.ledger.start_batch(TARGET, batch_id):
             self.ledger.finish_batch(TARGET, batch_id, "finished")  # it holds no lane of others
-        return Batch(TARGET, batch_id, self.feed, folder, resuming, Pace(settling_seconds=settling), remap)
+        return BatchRun(TARGET, batch_id, self.feed, folder, resuming, Pace(settling_seconds=settling), remap)
 
     def book(self, lease, rows):
         """The book of a batch whose rows are still to be sent."""

@@ -89,7 +89,7 @@ class _Given:
 ID, NOW = _Given("id"), _Given("now")
 
 
-class Drawn:
+class DrawnValues:
     """A function that takes the values at a path of a stored resource: the first, or all if there may be several."""
 
     def __init__(
@@ -144,7 +144,7 @@ Made = tuple[tuple[Any, ...], Sequence[list[tuple[Any, ...]]]]
 class Column(NamedTuple):
     """A column. is_date: two columns, for the time that the date covers."""
 
-    draw: Drawn
+    draw: DrawnValues
     is_date: bool = False
 
 
@@ -154,7 +154,7 @@ class Side(NamedTuple):
     digest: of the code; it is a further column.
     """
 
-    draw: Drawn
+    draw: DrawnValues
     exact: bool = False
     digest: Callable[[str], int] | None = None
 
@@ -179,7 +179,7 @@ def maker(form: Form, columns: Sequence[Column] = (), sides: Sequence[Side] = ()
 
 
 @lru_cache(maxsize=1 << 14)
-def shown(reference: str) -> tuple[str, str]:
+def stored_reference(reference: str) -> tuple[str, str]:
     """Return a reference `Type/id` as it is stored, and its id. Cached: most bodies name what others have named."""
     kind, _, id = reference.partition("/")
     return f'{{"reference":{encode_basestring(reference)},"type":{encode_basestring(kind)}}}', id
@@ -194,7 +194,7 @@ _GIVEN = {
     "period_of": period_of,
     "NO_PERIOD": NO_PERIOD,
     "NO_REFERENCE": NO_REFERENCE,
-    "shown": shown,
+    "shown": stored_reference,
 }
 
 

@@ -16,7 +16,7 @@ import msgspec
 from pydantic import AfterValidator, BaseModel, StringConstraints
 from pydantic.fields import FieldInfo
 
-from fhir_service.interface.datatypes import NO_CONTROLS, Unused
+from fhir_service.interface.datatypes import NO_CONTROLS, UnusedObject
 
 _ESCAPED = re.compile(rb"\\(?:[bf]|u00(?:[01289]|7[fF]))")
 _CONTROL = re.compile(rb"\xc2[\x80-\x9f]")
@@ -31,7 +31,7 @@ class _Never(msgspec.Struct, tag_field="resourceType", tag="\0"):
     """A struct that no text matches. msgspec requires the tag in a union of two structs, but not for one alone."""
 
 
-class Reader:
+class StructReader:
     """A reader of JSON texts of one type: a struct, or a type that holds structs."""
 
     def __init__(self, kind: Any) -> None:
@@ -78,7 +78,7 @@ def _struct(model: type[BaseModel], around: tuple[type[BaseModel], ...]) -> type
     fields = list(_fields(model, hints, (*around, model)))
     changed = [(name, change) for name, *_ in fields if (change := _change(hints[name]))]
     after = _changing(changed) if changed else None
-    if not issubclass(model, Unused) and all(field.default is None for *_, field in fields):
+    if not issubclass(model, UnusedObject) and all(field.default is None for *_, field in fields):
         after = _not_empty([name for name, *_ in fields], after)
     tag = get_args(hints["resourceType"])[0] if "resourceType" in hints else None
     keeps = bool(_cached(model))
@@ -118,7 +118,7 @@ def _fields(
 
 def _properties(model: type[BaseModel]) -> dict[str, Any]:
     found = {name: value for name, value in _own(model).items() if isinstance(value, property)}
-    return found | {name: _Kept(name, value.func) for name, value in _cached(model)}
+    return found | {name: _CachedProperty(name, value.func) for name, value in _cached(model)}
 
 
 def _cached(model: type[BaseModel]) -> list[tuple[str, cached_property[Any]]]:
@@ -131,7 +131,7 @@ def _own(model: type[BaseModel]) -> dict[str, Any]:
     return {name: value for kind in kinds for name, value in vars(kind).items()}
 
 
-class _Kept:
+class _CachedProperty:
     """A `cached_property` without its lock, which it has before Python 3.12: only one thread uses a body."""
 
     def __init__(self, name: str, function: Callable[[Any], Any]) -> None:

@@ -13,7 +13,7 @@ Answered = tuple[str, Item, questionnaires.Item]
 """The FHIRPath of an item of the payload, the item, and the item of the questionnaire that it answers."""
 
 
-class Coded(NamedTuple):
+class CodedAnswer(NamedTuple):
     """A coding that answers a choice question, and its position."""
 
     item_path: str
@@ -26,7 +26,7 @@ class Coded(NamedTuple):
         return f"{self.item_path}.answer[{self.position}].valueCoding"
 
 
-class Sheet:
+class AnswerSheet:
     """A response with its questionnaire. The rules of one body share it.
 
     unknown: the FHIRPaths of items whose question the questionnaire does not have. answered: all other items, except
@@ -55,7 +55,7 @@ class Sheet:
         for one in self.answered:
             self.by_kind.setdefault(one[2].kind, []).append(one)
         self.doubtful = [
-            Coded(at, index, coding, question)
+            CodedAnswer(at, index, coding, question)
             for at, item, question in self.of_kinds(("SING", "MULT"))
             for index, answer in enumerate(item.answer or ())
             if (coding := answer.valueCoding) and question.option_counts.get((coding.system, coding.code)) != 1
@@ -66,12 +66,12 @@ class Sheet:
         found = [self.by_kind[kind] for kind in kinds if kind in self.by_kind]
         return found[0] if len(found) == 1 else [one for each in found for one in each]
 
-    def coded(self, kinds: tuple[str, ...]) -> Iterator[Coded]:
+    def coded(self, kinds: tuple[str, ...]) -> Iterator[CodedAnswer]:
         """Yield the codings that answer choice questions of some kinds."""
         for at, item, question in self.of_kinds(kinds):
             for index, answer in enumerate(item.answer or ()):
                 if answer.valueCoding:
-                    yield Coded(at, index, answer.valueCoding, question)
+                    yield CodedAnswer(at, index, answer.valueCoding, question)
 
 
 def chooses_an_option(item: Item, question: questionnaires.Item) -> bool:
@@ -82,11 +82,11 @@ def chooses_an_option(item: Item, question: questionnaires.Item) -> bool:
     return coding is not None and question.option_counts.get((coding.system, coding.code)) == 1
 
 
-def sheet_of(response: QuestionnaireResponse, world: World) -> Sheet:
+def sheet_of(response: QuestionnaireResponse, world: World) -> AnswerSheet:
     """Return the sheet of a response. It is made once for all rules of a body."""
-    found: Sheet | None = world.memo.get("sheet")
+    found: AnswerSheet | None = world.memo.get("sheet")
     if found is None:
-        found = world.memo["sheet"] = Sheet(response, world)
+        found = world.memo["sheet"] = AnswerSheet(response, world)
     return found
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from fhir_service.interface.datatypes import id_of
-from fhir_service.interface.fast.forms import Drawn, Each, Text
+from fhir_service.interface.fast.forms import DrawnValues, Each, Text
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Found, Param, Rule, World, rule
@@ -66,9 +66,9 @@ def extension_value(body: Any, url: str, element: str) -> Any:
     return next((getattr(e, element) for e in body.extension if e.url == url), None)
 
 
-def reference_id(element: str) -> Drawn:
+def reference_id(element: str) -> DrawnValues:
     """Draw the id of a stored resource's reference."""
-    return Drawn(element, "reference", convert=id_of)
+    return DrawnValues(element, "reference", convert=id_of)
 
 
 def codings(element: str) -> Callable[[dict[str, Any]], list[tuple[str | None, str | None]]]:
@@ -82,7 +82,7 @@ def codings(element: str) -> Callable[[dict[str, Any]], list[tuple[str | None, s
     return draw
 
 
-identifiers = Drawn("identifier[]", many=True, members=("system", "value"))
+identifiers = DrawnValues("identifier[]", many=True, members=("system", "value"))
 """Draws the business identifiers of a stored resource."""
 IDENTIFIERS = Each("identifier", {"system": Text("system"), "value": Text("value")})
 """The stored form of a body's business identifiers."""

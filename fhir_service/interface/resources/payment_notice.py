@@ -15,12 +15,12 @@ from fhir_service.interface.datatypes import (
     PatientReference,
     Text,
     Time,
-    Unused,
+    UnusedObject,
     Uri,
     id_of,
 )
 from fhir_service.interface.fast import forms
-from fhir_service.interface.fast.forms import Drawn, Each, Reference
+from fhir_service.interface.fast.forms import DrawnValues, Each, Reference
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
 from fhir_service.interface.resources.common import ID, IDENTIFIER, IDENTIFIERS, records_exist, reference_id
 from fhir_service.interface.site import STORED, Site
@@ -58,8 +58,8 @@ class PaymentNotice(Element):
     status: Text
     request: PatientReference
     created: Time
-    payment: Unused
-    recipient: Unused
+    payment: UnusedObject
+    recipient: UnusedObject
     amount: Amount
     paymentStatus: dict[str, Any] | None = None
 
@@ -202,7 +202,7 @@ PAYMENT_NOTICE = Resource(
     ),
     stored=FORM,
     kept={
-        "cents": (int, Drawn("amount", "value", convert=_cents, required=True)),
-        "claim": (str, Drawn("extension[]", "extension[]", "valueReference", "reference", convert=id_of)),
+        "cents": (int, DrawnValues("amount", "value", convert=_cents, required=True)),
+        "claim": (str, DrawnValues("extension[]", "extension[]", "valueReference", "reference", convert=id_of)),
     },
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from fhir_service.interface.datatypes import id_of
 from fhir_service.interface.fast import forms
-from fhir_service.interface.fast.forms import Address, Drawn, Reference, Text, Value, When
+from fhir_service.interface.fast.forms import Address, DrawnValues, Reference, Text, Value, When
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
 from fhir_service.interface.resources.answer_rules import ANSWER_RULES, chooses_an_option, is_settled
 from fhir_service.interface.resources.common import (
@@ -257,11 +257,14 @@ QUESTIONNAIRE_RESPONSE = Resource(
     interactions=("create", "read", "update", "search"),
     params=(
         ID,
-        Param("identifier", "codes", Drawn("identifier", many=True, members=("system", "value"))),
-        Param("authored", "date", Drawn("authored", required=True)),
+        Param("identifier", "codes", DrawnValues("identifier", many=True, members=("system", "value"))),
+        Param("authored", "date", DrawnValues("authored", required=True)),
         Param("patient", "reference", reference_id("subject"), target="Patient"),
         Param(
-            "questionnaire", "uri", Drawn("questionnaire", convert=_last_part, required=True), target="Questionnaire"
+            "questionnaire",
+            "uri",
+            DrawnValues("questionnaire", convert=_last_part, required=True),
+            target="Questionnaire",
         ),
         Param("questionnaire.code", "codes", lambda _: [], through="questionnaire-code"),
         Param("questionnaire.item.code", "codes", lambda _: [], through="code"),
@@ -284,7 +287,7 @@ QUESTIONNAIRE_RESPONSE = Resource(
     ),
     stored=FORM,
     merge=merge,
-    kept={"note": (str, Drawn("extension[]", "valueId", required=True))},
+    kept={"note": (str, DrawnValues("extension[]", "valueId", required=True))},
     order=_order,
     settled=is_settled,
 )

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import orjson
 
-from fhir_service.interface.fast.structs import Reader, struct_of
+from fhir_service.interface.fast.structs import StructReader, struct_of
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.resources.response_model import Item, QuestionnaireResponse, is_choice
 
@@ -31,7 +31,7 @@ ResponseInParts = msgspec.defstruct(
     forbid_unknown_fields=True,
 )
 
-_READER = Reader(SharedItem)
+_READER = StructReader(SharedItem)
 _read: dict[bytes, tuple[Any, bool]] = {}
 """Items by their text, each with True if it is a choice."""
 

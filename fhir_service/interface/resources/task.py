@@ -18,7 +18,7 @@ from fhir_service.interface.datatypes import (
     reference,
 )
 from fhir_service.interface.fast import forms
-from fhir_service.interface.fast.forms import Address, Drawn, Each, Reference, Value, When
+from fhir_service.interface.fast.forms import Address, DrawnValues, Each, Reference, Value, When
 from fhir_service.interface.outcomes import BUSINESS_RULE
 from fhir_service.interface.resources.common import (
     ID,
@@ -185,13 +185,13 @@ TASK = Resource(
     params=(
         ID,
         IDENTIFIER,
-        Param("description", "contains", Drawn("description")),
-        Param("label", "exact", Drawn("input[]", "valueString", many=True)),
+        Param("description", "contains", DrawnValues("description")),
+        Param("label", "exact", DrawnValues("input[]", "valueString", many=True)),
         Param("owner", "reference", reference_id("owner"), target="Practitioner"),
         Param("patient", "reference", reference_id("for"), target="Patient"),
         Param("requester", "reference", reference_id("requester"), target="Practitioner"),
-        Param("status", "token", Drawn("status", required=True), allowed=STATUSES),
-        Param("due", "date", Drawn("restriction", "period", "end")),
+        Param("status", "token", DrawnValues("status", required=True), allowed=STATUSES),
+        Param("due", "date", DrawnValues("restriction", "period", "end")),
         Param("modified", "date", lambda _: None),
     ),
     sorts={"_id": "id", "due-date": "due"},

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from pipelines.home.batch import shown
+from pipelines.home.batch import printable_name
 from pipelines.home.files import write_whole
-from pipelines.receiving.objects import Taken
+from pipelines.receiving.objects import TakenObjects
 
 NOTE = Path("dagster") / "inbox-out-of-reach.json"
 FORGOTTEN_AFTER = timedelta(minutes=15)
@@ -20,7 +20,7 @@ FORGOTTEN_AFTER = timedelta(minutes=15)
 
 
 @dataclass(frozen=True)
-class Beyond:
+class ObjectLook:
     """The results of one look.
 
     * received: names of files by batch.
@@ -33,10 +33,13 @@ class Beyond:
     again: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, taken: Taken, again: Container[str]) -> "Beyond":
+    def of(cls, taken: TakenObjects, again: Container[str]) -> "ObjectLook":
         """Return the results of a look. again: the marks of objects that were received before."""
         received = {(each.feed.name, each.batch.batch_id): each.batch.file_name for each in taken.received}
-        said = (f"{shown(name)}: {why}; it is left where it is, and tried again" for name, why in taken.left.items())
+        said = (
+            f"{printable_name(name)}: {why}; it is left where it is, and tried again"
+            for name, why in taken.left.items()
+        )
         before = (each.batch.batch_id for each in taken.received if each.export.mark in again)
         return cls(received, tuple(said), frozenset(before))
 

@@ -21,7 +21,7 @@ from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.dagster.ticking import understood
 from pipelines.dagster.unfinished import pause
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
-from pipelines.home.batch import reason_of, shown
+from pipelines.home.batch import printable_name, reason_of
 from pipelines.home.inbox import LEADS_OUT, Inbox
 from pipelines.ledger.ledger import Ledger
 from pipelines.receiving.written import is_written
@@ -35,7 +35,7 @@ NAMES_SAID = 20
 
 
 @dataclass(frozen=True, order=True)
-class Asked:
+class FileRequests:
     """The requests for a file: how many, and when the next is due if the file is still there, in seconds since 1970."""
 
     tries: int = 0
@@ -43,7 +43,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenFiles:
     """The marks of the files at the last look, which the cursor keeps.
 
     * still: files to compare at the next look.
@@ -53,7 +53,7 @@ class Seen:
     """
 
     still: frozenset[str] = frozenset()
-    asked: Mapping[str, Asked] = field(default_factory=dict)
+    asked: Mapping[str, FileRequests] = field(default_factory=dict)
     left: frozenset[str] = frozenset()
     feeds: str = ""
 
@@ -80,8 +80,9 @@ class Hashes:
 
 
 @dataclass
-class Look:
-    """The result of one look at the inbox: the marks as in `Seen`, and the names of files to import or to warn about.
+class InboxLook:
+    """The result of one look at the inbox: the marks as in `SeenFiles`, and the names of files to import or to warn
+    about.
 
     * ready: batches to import now, by feed and by the mark of their file.
     * refused: links that lead out of the inbox.
@@ -90,7 +91,7 @@ class Look:
     """
 
     still: set[str] = field(default_factory=set)
-    asked: dict[str, Asked] = field(default_factory=dict)
+    asked: dict[str, FileRequests] = field(default_factory=dict)
     left: set[str] = field(default_factory=set)
     ready: dict[str, dict[str, str]] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
@@ -105,13 +106,13 @@ class Look:
         return sum(map(len, self.ready.values()))
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> SeenFiles:
         """Return the marks to compare with at the next look."""
-        return Seen(frozenset(self.still), dict(self.asked), frozenset(self.left), self.feeds)
+        return SeenFiles(frozenset(self.still), dict(self.asked), frozenset(self.left), self.feeds)
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class LookContext:
     """Everything that a look depends on, except the files.
 
     * ledger: with it, a file of corrected rejects is matched to their feed, whatever its name.
@@ -127,12 +128,12 @@ class Surroundings:
     inbox: Inbox | None = None
 
 
-def look(inbox: Path, before: Seen, by: Surroundings, seconds: float = SECONDS_OF_HASHING) -> Look:
+def look(inbox: Path, before: SeenFiles, by: LookContext, seconds: float = SECONDS_OF_HASHING) -> InboxLook:
     """Compare the inbox with the previous look.
 
     Files that remain after `seconds` of hashing, or after `FILES_A_LOOK` files, are left to the next look.
     """
-    until, found = time.monotonic() + seconds, Look(feeds=short_hash(_settled_by(by)))
+    until, found = time.monotonic() + seconds, InboxLook(feeds=short_hash(_settled_by(by)))
     left = before.left if before.feeds == found.feeds else frozenset[str]()
     for path, about in files_in(inbox):
         mark = mark_of(path, about)
@@ -148,23 +149,23 @@ def look(inbox: Path, before: Seen, by: Surroundings, seconds: float = SECONDS_O
     return found
 
 
-def warnings_of(found: Look) -> Iterator[str]:
+def warnings_of(found: InboxLook) -> Iterator[str]:
     """Yield a sentence about each of the first files that are left where they are."""
     for name in found.unmatched[:NAMES_SAID]:
-        yield f"no feed takes a file of the name {shown(name)}, or two do: it is left where it is"
+        yield f"no feed takes a file of the name {printable_name(name)}, or two do: it is left where it is"
     for name in found.refused[:NAMES_SAID]:
-        yield f"{shown(name)}: {LEADS_OUT}; left where it is"
+        yield f"{printable_name(name)}: {LEADS_OUT}; left where it is"
     for name, why in islice(found.unreadable.items(), NAMES_SAID):
-        yield f"{shown(name)} cannot be read: {why}; it is left where it is, and tried again"
+        yield f"{printable_name(name)} cannot be read: {why}; it is left where it is, and tried again"
 
 
-def _settled_by(by: Surroundings) -> Iterator[str]:
+def _settled_by(by: LookContext) -> Iterator[str]:
     """Yield the settings that decide which files are left. When they change, those files are looked at again."""
     yield from (each.hash for each in by.catalog.feeds)
     yield from map(str, by.inbox.links if by.inbox else ())
 
 
-def _not_now(mark: str, known: Asked | None, found: Look) -> None:
+def _not_now(mark: str, known: FileRequests | None, found: InboxLook) -> None:
     """Leave a file to the next look. known: its earlier requests, if any."""
     if known:
         found.asked[mark] = known
@@ -172,7 +173,7 @@ def _not_now(mark: str, known: Asked | None, found: Look) -> None:
         found.still.add(mark)
 
 
-def _take_up(path: Path, mark: str, known: Asked | None, by: Surroundings, found: Look) -> None:
+def _take_up(path: Path, mark: str, known: FileRequests | None, by: LookContext, found: InboxLook) -> None:
     """Request the batch of a file that has stopped growing, or note why the file is left."""
     if by.inbox and by.inbox.refuses(path):
         found.left.add(mark)
@@ -198,14 +199,14 @@ def _take_up(path: Path, mark: str, known: Asked | None, by: Surroundings, found
         _not_now(mark, known, found)
     else:
         found.names[batch_id] = path.name
-        _ask(feed, mark, batch_id, known or Asked(), by, found)
+        _ask(feed, mark, batch_id, known or FileRequests(), by, found)
 
 
-def _ask(feed: Feed, mark: str, batch_id: str, known: Asked, by: Surroundings, found: Look) -> None:
+def _ask(feed: Feed, mark: str, batch_id: str, known: FileRequests, by: LookContext, found: InboxLook) -> None:
     """Request the batch now, unless a run of it has not ended. Note when the file is due again."""
     busy = batch_id in by.under_way()
     tries = known.tries if busy else known.tries + 1
-    found.asked[mark] = Asked(tries, _due_after(tries, by.now))
+    found.asked[mark] = FileRequests(tries, _due_after(tries, by.now))
     if not busy:
         found.ready.setdefault(feed.name, {})[mark] = batch_id
 
@@ -214,7 +215,7 @@ def _due_after(tries: int, now: datetime) -> int:
     return int((now + pause(max(0, tries - 1))).timestamp())
 
 
-def _due_in_time(known: Asked | None, now: datetime) -> Asked | None:
+def _due_in_time(known: FileRequests | None, now: datetime) -> FileRequests | None:
     """Return a file's earlier requests. A request made while the clock was ahead is due after its usual pause."""
     return known and replace(known, due=min(known.due, _due_after(known.tries, now)))
 
@@ -230,9 +231,9 @@ def _feed(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
 # -- the cursor
 
 
-def to_cursor(seen: Seen) -> str:
+def to_cursor(seen: SeenFiles) -> str:
     """Return the cursor: marks joined to one text, grouped by tries and due time to keep it short."""
-    alike: dict[Asked, list[str]] = {}
+    alike: dict[FileRequests, list[str]] = {}
     for mark, each in seen.asked.items():
         alike.setdefault(each, []).append(mark)
     asked = [[each.tries, each.due, "".join(sorted(marks))] for each, marks in sorted(alike.items())]
@@ -240,17 +241,17 @@ def to_cursor(seen: Seen) -> str:
     return json.dumps({"still": still, "asked": asked, "left": left, "feeds": seen.feeds})
 
 
-def from_cursor(cursor: str | None) -> Seen:
-    return understood(cursor, _seen, Seen())
+def from_cursor(cursor: str | None) -> SeenFiles:
+    return understood(cursor, _seen, SeenFiles())
 
 
-def _seen(said: Any) -> Seen:
+def _seen(said: Any) -> SeenFiles:
     still, left = (_marks(said.get(name, "")) for name in ("still", "left"))
     asked = said.get("asked", [])
     if isinstance(asked, str):  # an older version requested each file once, and kept no tries
         asked = [[1, 0, asked]]
-    by_mark = {mark: Asked(int(tries), int(due)) for tries, due, marks in asked for mark in _marks(marks)}
-    return Seen(still, by_mark, left, str(said.get("feeds", "")))
+    by_mark = {mark: FileRequests(int(tries), int(due)) for tries, due, marks in asked for mark in _marks(marks)}
+    return SeenFiles(still, by_mark, left, str(said.get("feeds", "")))
 
 
 def _marks(text: str) -> frozenset[str]:

@@ -13,9 +13,18 @@ import dagster as dg
 
 from pipelines.dagster import reference
 from pipelines.dagster.inbox.files import files_in, has_inbox, is_quiet, mark_of, short_hash
-from pipelines.dagster.inbox.look import Hashes, Look, Seen, Surroundings, from_cursor, look, to_cursor, warnings_of
+from pipelines.dagster.inbox.look import (
+    Hashes,
+    InboxLook,
+    LookContext,
+    SeenFiles,
+    from_cursor,
+    look,
+    to_cursor,
+    warnings_of,
+)
 from pipelines.dagster.inbox.objects import Objects
-from pipelines.dagster.names import Job, Names
+from pipelines.dagster.names import DagsterNames, Job
 from pipelines.dagster.requests import ask_for, batches_under_way, result_of
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Catalog
@@ -29,7 +38,7 @@ SECONDS_BEFORE_ANOTHER_LOAD = 900
 
 
 def inbox_sensor(home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence[Job]) -> dg.SensorDefinition:
-    hashes, links, names = Hashes(), Inbox.of(home, environ), Names.of(environ)
+    hashes, links, names = Hashes(), Inbox.of(home, environ), DagsterNames.of(environ)
     objects = Objects(home, environ)
 
     says = (
@@ -47,12 +56,12 @@ def inbox_sensor(home: Path, environ: Mapping[str, str], catalog: Catalog, jobs:
             return _reference_first(names, waiting, before, int(time.time() // SECONDS_BEFORE_ANOTHER_LOAD))
         if not (is_there or links.beyond):
             return dg.SkipReason("There is no inbox yet.")
-        now, beyond, found = datetime.now(UTC), objects.look(catalog), Look()
+        now, beyond, found = datetime.now(UTC), objects.look(catalog), InboxLook()
         under_way = cache(lambda: batches_under_way(context.instance, names, catalog.feeds))
         is_empty = not is_there or next(files_in(home / "inbox"), None) is None
         if not is_empty:  # nothing is opened for an empty inbox
             with ledger_of(home, environ) as ledger:
-                found = look(home / "inbox", before, Surroundings(catalog, now, ledger, under_way, hashes, links))
+                found = look(home / "inbox", before, LookContext(catalog, now, ledger, under_way, hashes, links))
         for sentence in (*beyond.said, *warnings_of(found)):
             context.log.warning(sentence)
         ready = [
@@ -66,7 +75,7 @@ def inbox_sensor(home: Path, environ: Mapping[str, str], catalog: Catalog, jobs:
     return inbox
 
 
-def _reference_first(names: Names, waiting: Sequence[Path], before: Seen, turn: int) -> dg.SensorResult:
+def _reference_first(names: DagsterNames, waiting: Sequence[Path], before: SeenFiles, turn: int) -> dg.SensorResult:
     """Request the load of reference data once its files have stopped growing. Imports wait until it succeeds.
 
     turn: the number of the current quarter of an hour. It is part of the run key, so that a failed load runs again in
@@ -78,12 +87,12 @@ def _reference_first(names: Names, waiting: Sequence[Path], before: Seen, turn: 
     request = dg.RunRequest(f"{short_hash(sorted(marks))} {turn}", job_name=names.job(reference.JOB))
     return dg.SensorResult(
         run_requests=[request] if still else [],
-        cursor=to_cursor(Seen(before.still | marks, before.asked, before.left, before.feeds)),
-        skip_reason=None if still else f"Imports wait for reference data: {reference.named(waiting)}.",
+        cursor=to_cursor(SeenFiles(before.still | marks, before.asked, before.left, before.feeds)),
+        skip_reason=None if still else f"Imports wait for reference data: {reference.named_files(waiting)}.",
     )
 
 
-def _nothing(found: Look) -> str:
+def _nothing(found: InboxLook) -> str:
     """Return why nothing is requested. Zero counts are left out, since they would hide the number that matters."""
     counts = {
         "may still grow": found.still,

@@ -5,7 +5,7 @@ from pipelines.corrections.retention import retain
 from pipelines.ledger.rejects import settle_resubmitted
 from pipelines.reports.publication import Publication
 from pipelines.reports.publish import publish
-from pipelines.reports.sweep import Sweep, kept
+from pipelines.reports.sweep import Sweep, kept_sweep
 from pipelines.session.session import Session
 from pipelines.session.sweeping import sweep_target
 
@@ -15,7 +15,7 @@ def publish_kept(session: Session) -> tuple[Publication, Sweep]:
 
     Raises `PublicationError`.
     """
-    swept = kept(session.home, session.target)
+    swept = kept_sweep(session.home, session.target)
     if not (exists(swept.path) and swept.finished_at.timestamp()):  # the first sweep may have been killed at its end
         swept = sweep_target(session)
     settle_resubmitted(session.ledger, session.target)

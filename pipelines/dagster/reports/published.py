@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from pipelines.dagster import metadata
-from pipelines.dagster.names import AGAIN, Names
+from pipelines.dagster.names import AGAIN, DagsterNames
 from pipelines.dagster.reports.publication import publish_kept
 from pipelines.dagster.reports.told import of_publication, tables_agree, tables_agree_spec
 from pipelines.dagster.standing.sensor import note_verdicts
@@ -21,7 +21,7 @@ from pipelines.session.publishing import copy_out
 
 
 def published_assets(
-    names: Names, tables: Sequence[ReportTable], feeds: Sequence[Feed], fresh: dg.FreshnessPolicy
+    names: DagsterNames, tables: Sequence[ReportTable], feeds: Sequence[Feed], fresh: dg.FreshnessPolicy
 ) -> dg.AssetsDefinition:
     loaded = [names.keys_of(feed)["loaded"] for feed in feeds]
     whole = dg.AssetSpec(

@@ -6,7 +6,7 @@ import dagster as dg
 import duckdb
 
 from pipelines.dagster import metadata
-from pipelines.dagster.names import AGAIN, Names
+from pipelines.dagster.names import AGAIN, DagsterNames
 from pipelines.dagster.tables import GROUP, OWNERS
 from pipelines.dagster.workplace import RESOURCE_KEY, workplace_of
 from pipelines.reports.pages import SWEPT
@@ -17,7 +17,7 @@ from pipelines.session.sweeping import sweep_target
 TOTALS_AGREE = "the_pages_hold_what_the_total_says"
 
 
-def sweep_asset(names: Names, reference: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
+def sweep_asset(names: DagsterNames, reference: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
     """Return the asset of the sweep. reference: the load of reference data, which may change the target's reports."""
     totals_agree = dg.AssetCheckSpec(
         TOTALS_AGREE,

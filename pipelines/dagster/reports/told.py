@@ -8,7 +8,7 @@ import dagster as dg
 import duckdb
 
 from pipelines.dagster import metadata
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import DagsterNames
 from pipelines.ledger.states import OUTCOMES
 from pipelines.reports.charts import Chart
 from pipelines.reports.document import TEMPLATES, templates
@@ -19,7 +19,7 @@ from pipelines.reports.sweep import Sweep
 TABLES_AGREE = "the_tables_agree_with_the_ledger"
 
 
-def tables_agree_spec(names: Names) -> dg.AssetCheckSpec:
+def tables_agree_spec(names: DagsterNames) -> dg.AssetCheckSpec:
     return dg.AssetCheckSpec(
         TABLES_AGREE,
         asset=names.published,
@@ -52,7 +52,7 @@ def of_publication(done: Publication, swept: Sweep, seconds: float) -> metadata.
     }
 
 
-def tables_agree(names: Names, done: Publication, swept: Sweep) -> dg.AssetCheckResult:
+def tables_agree(names: DagsterNames, done: Publication, swept: Sweep) -> dg.AssetCheckResult:
     query = f"""
         SELECT count(*), count(*) FILTER (WHERE state = 'finished'
             AND (records <> accepted + rejected OR accepted <> {" + ".join(OUTCOMES)})) FROM import_batch"""

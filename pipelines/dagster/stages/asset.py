@@ -7,7 +7,7 @@ from typing import Any, cast
 import dagster as dg
 
 from pipelines.dagster import metadata
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import DagsterNames
 from pipelines.dagster.workplace import RESOURCE_KEY
 from pipelines.feeds.files.catalog import Feed, plain
 from pipelines.feeds.files.describe import describe
@@ -19,7 +19,7 @@ OWNERS = ["team:data-engineering"]
 
 
 def stage_asset(
-    names: Names, feed: Feed, stage: str, description: str, **more: Any
+    names: DagsterNames, feed: Feed, stage: str, description: str, **more: Any
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Return the decorator for an asset of a feed, with the settings that all three share."""
     with warnings.catch_warnings():
@@ -41,7 +41,7 @@ def stage_asset(
 
 
 def loaded_asset(
-    names: Names,
+    names: DagsterNames,
     feed: Feed,
     graph: dg.GraphDefinition,
     description: str,

@@ -6,15 +6,15 @@ from datetime import datetime
 
 from pipelines.dagster import metadata
 from pipelines.dagster.checks import LoadedBatch
-from pipelines.dagster.handover import Newest, begin_signed, newest, was_spread
-from pipelines.dagster.stages.outcome import NO_FILE, NOTHING_SENT, Outcome
+from pipelines.dagster.handover import NewestRun, begin_signed, newest, was_spread
+from pipelines.dagster.stages.outcome import NO_FILE, NOTHING_SENT, StageOutcome
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import received_before
 from pipelines.ledger.tables import LedgerError
 from pipelines.runs.batch import run_through
 from pipelines.runs.ending import end
 from pipelines.runs.loading import load_run
-from pipelines.runs.run import FINISHED, UNDER_WAY, HasEnded, Result, refuse_ended
+from pipelines.runs.run import FINISHED, UNDER_WAY, HasEnded, RunResult, refuse_ended
 from pipelines.session.session import Session
 
 MANIFEST_SECONDS = 10.0
@@ -26,9 +26,9 @@ def load_all(
     feed: Feed,
     batch_ids: Sequence[str],
     since: datetime,
-    outcome: Outcome,
+    outcome: StageOutcome,
     after_others: bool = False,
-) -> Outcome:
+) -> StageOutcome:
     """Load the batches; return the outcome, to which each batch is added when it ends.
 
     since: batches that ended after this time, in this run or an earlier try of it, are not loaded again. after_others:
@@ -57,7 +57,7 @@ def load_all(
 
 def _load_one(
     session: Session, feed: Feed, batch_id: str, since: datetime, after_others: bool, is_new: bool
-) -> tuple[Result | None, bool]:
+) -> tuple[RunResult | None, bool]:
     """Load the newest validated run; return its result, and True if an earlier result was kept.
 
     The result is None if no file was received. If the run has ended, or the feed changed, the batch is validated again
@@ -81,11 +81,11 @@ def _load_one(
     return (run_through(session, begin_signed(session, received, feed)) if received else None), False
 
 
-def _is_kept(result: Result, after_others: bool) -> bool:
+def _is_kept(result: RunResult, after_others: bool) -> bool:
     return result.state in (FINISHED, *NOTHING_SENT) or (after_others and not result.unusable)
 
 
-def _ended(session: Session, feed: Feed, batch_id: str) -> Newest:
+def _ended(session: Session, feed: Feed, batch_id: str) -> NewestRun:
     """Return the newest run, which another process has just ended. Wait for its manifest, which is written last."""
     until = time.monotonic() + MANIFEST_SECONDS
     while not (found := newest(session, feed, batch_id)).result and time.monotonic() < until:
@@ -93,5 +93,5 @@ def _ended(session: Session, feed: Feed, batch_id: str) -> Newest:
     return found
 
 
-def _why(result: Result) -> str:
+def _why(result: RunResult) -> str:
     return result.message or f"rows in doubt: {result.count('in_doubt'):,}; waiting for another run: {result.waiting:,}"

@@ -14,7 +14,7 @@ NO_FILE = "no file: it is not in the inbox any more, or its batch was purged"
 
 
 @dataclass
-class Outcome:
+class StageOutcome:
     """The result of a stage.
 
     * done: metadata of each batch that succeeded.
@@ -40,7 +40,7 @@ class Outcome:
         self.retryable |= retryable
 
 
-def failure(outcome: Outcome) -> dg.Failure:
+def failure(outcome: StageOutcome) -> dg.Failure:
     """Return the failure of a stage."""
     ended = outcome.ended
     files = {batch_id: f" ({about['file']})" for batch_id, about in outcome.done.items() if about.get("file")}

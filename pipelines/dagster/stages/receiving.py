@@ -6,34 +6,34 @@ from pathlib import Path
 
 from fhir_service.paths import exists, is_file, is_folder
 from pipelines.dagster import metadata
-from pipelines.dagster.stages.outcome import NO_FILE, Outcome
-from pipelines.dagster.workplace import Workplace
+from pipelines.dagster.stages.outcome import NO_FILE, StageOutcome
+from pipelines.dagster.workplace import RunWorkplace
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.marks import marked_form
 from pipelines.home import traces
-from pipelines.home.batch import Unreadable, batch_name
+from pipelines.home.batch import UnreadableFile, batch_name
 from pipelines.home.files import sha256_of
 from pipelines.home.inbox import BATCHES, Inbox
-from pipelines.ledger.kept import Batches
+from pipelines.ledger.kept import HomeBatches
 from pipelines.receiving.stage import receive
 
 
-def receive_at(place: Workplace, feed: Feed, batch_ids: Sequence[str], log: logging.Logger) -> Outcome:
+def receive_at(place: RunWorkplace, feed: Feed, batch_ids: Sequence[str], log: logging.Logger) -> StageOutcome:
     """Receive the files of a run, and start its traces, since no session at the target has started them yet."""
     traces.start(place.environ)
     return receive_all(feed, place.home, batch_ids, place.inbox, batches_of(place, log))
 
 
 def receive_all(
-    feed: Feed, home: Path, batch_ids: Sequence[str], inbox: Inbox | None = None, batches: Batches | None = None
-) -> Outcome:
-    outcome, waiting = Outcome(), waiting_files(feed, home / "inbox", set(batch_ids))
-    batches = batches or Batches(home / "batches")
+    feed: Feed, home: Path, batch_ids: Sequence[str], inbox: Inbox | None = None, batches: HomeBatches | None = None
+) -> StageOutcome:
+    outcome, waiting = StageOutcome(), waiting_files(feed, home / "inbox", set(batch_ids))
+    batches = batches or HomeBatches(home / "batches")
     for batch_id in batch_ids:
         try:
             path = waiting.get(batch_id)
             found = receive(path, feed, home, None, inbox, batches) if path else batches.received(batch_id)
-        except Unreadable as error:
+        except UnreadableFile as error:
             if path and not exists(path) and (found := batches.received(batch_id)):
                 outcome.done[batch_id] = metadata.of_received(found)  # another run took it just now
             else:
@@ -48,12 +48,12 @@ def receive_all(
     return outcome
 
 
-def batches_of(place: Workplace, log: logging.Logger) -> Batches:
+def batches_of(place: RunWorkplace, log: logging.Logger) -> HomeBatches:
     """Return the batches of a home. Batches in an object store need a session."""
     return (
         place.session(log).ledger.batches_in(place.home)
         if place.environ.get(BATCHES)
-        else Batches(place.home / "batches")
+        else HomeBatches(place.home / "batches")
     )
 
 

@@ -6,20 +6,20 @@ from datetime import datetime
 
 from pipelines.dagster import metadata
 from pipelines.dagster.handover import begin_signed, hand_over, newest
-from pipelines.dagster.stages.outcome import NO_FILE, Outcome
+from pipelines.dagster.stages.outcome import NO_FILE, StageOutcome
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home.batch import Unreadable, received_before
+from pipelines.home.batch import UnreadableFile, received_before
 from pipelines.ledger.tables import NotPossible
 from pipelines.runs.ending import end_stopped, end_unread, end_without_load
 from pipelines.runs.run import UNDER_WAY, Run
 from pipelines.runs.validating import validate_run
 from pipelines.session.session import Session
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 
 
-def validate_all(session: Session, feed: Feed, batch_ids: Sequence[str], since: datetime) -> Outcome:
+def validate_all(session: Session, feed: Feed, batch_ids: Sequence[str], since: datetime) -> StageOutcome:
     """Validate the batches. Those validated after `since`, by an earlier try of this run, are not validated again."""
-    outcome = Outcome()
+    outcome = StageOutcome()
     for batch_id in batch_ids:
         try:
             earlier = newest(session, feed, batch_id)
@@ -31,7 +31,7 @@ def validate_all(session: Session, feed: Feed, batch_ids: Sequence[str], since: 
                 run, validated = earlier.run, earlier.validated
             else:
                 run, validated = _validate_one(session, begin_signed(session, received, feed))
-        except (Unreadable, NotPossible) as error:
+        except (UnreadableFile, NotPossible) as error:
             outcome.fail(batch_id, str(error))
             continue
         outcome.facts[batch_id] = validated
@@ -44,11 +44,11 @@ def validate_all(session: Session, feed: Feed, batch_ids: Sequence[str], since: 
     return outcome
 
 
-def _validate_one(session: Session, run: Run) -> tuple[Run, Validated]:
+def _validate_one(session: Session, run: Run) -> tuple[Run, ValidationResult]:
     """Validate the run; end it if nothing may be sent. Raises Unreadable, and the failures of reads from the target."""
     try:
         validated = validate_run(session, run)
-    except Unreadable as error:
+    except UnreadableFile as error:
         end_unread(session, run, error)
         raise
     except Exception:

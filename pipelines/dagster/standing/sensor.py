@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import DagsterNames
 from pipelines.dagster.standing.verdicts import specs_of, verdicts_now, verdicts_of
 from pipelines.dagster.ticking import ticking, understood
 from pipelines.dagster.workplace import RESOURCE_KEY, workplace_of
@@ -23,7 +23,7 @@ from pipelines.session.ledger import ledger_of
 SECONDS_BETWEEN_LOOKS = 60
 
 
-def standing_check(names: Names, feeds: Sequence[Feed]) -> dg.AssetChecksDefinition:
+def standing_check(names: DagsterNames, feeds: Sequence[Feed]) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(
         name=names.job("what_is_broken"),
         specs=specs_of(names, feeds),
@@ -40,7 +40,7 @@ def standing_check(names: Names, feeds: Sequence[Feed]) -> dg.AssetChecksDefinit
 
 
 def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dg.SensorDefinition:
-    names = Names.of(environ)
+    names = DagsterNames.of(environ)
     says = (
         "Notes what is broken as soon as that has changed, and anew beside each publication: Dagster shows only checks "
         "that were made since."
@@ -70,13 +70,13 @@ def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
 
 def note_verdicts(instance: dg.DagsterInstance, home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> None:
     """Record every verdict for the newest publication: Dagster hides older ones, and the sensor looks later."""
-    made_on = _newest_publication(instance, Names.of(environ))
+    made_on = _newest_publication(instance, DagsterNames.of(environ))
     for verdict in verdicts_now(home, environ, feeds)[0].values():
         instance.report_runless_asset_event(dg.AssetCheckEvaluation(**verdict, target_materialization_data=made_on))
 
 
 def _newest_publication(
-    instance: dg.DagsterInstance, names: Names
+    instance: dg.DagsterInstance, names: DagsterNames
 ) -> AssetCheckEvaluationTargetMaterializationData | None:
     records = instance.fetch_materializations(names.published, limit=1).records
     if not records:

@@ -12,13 +12,13 @@ import dagster as dg
 
 from pipelines.dagster import metadata
 from pipelines.dagster.inbox.files import LAIN_TOO_LONG, lain_for
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import DagsterNames
 from pipelines.dagster.waiting import waiting_now
 from pipelines.feeds.files.catalog import Feed, plain
-from pipelines.home.batch import shown
+from pipelines.home.batch import printable_name
 from pipelines.home.preparing import check_mounted
-from pipelines.importing.broken import NAMED, Broken, broken_now
-from pipelines.importing.expected import Unexpected, unexpected_now
+from pipelines.importing.broken import NAMED, FeedProblems, broken_now
+from pipelines.importing.expected import Deviations, unexpected_now
 from pipelines.ledger.failures import UNREAD, unread
 from pipelines.session.ledger import ledger_of
 
@@ -49,7 +49,7 @@ def checked(check: str, feeds: Sequence[Feed]) -> dict[str, Feed]:
     return {check.format(plain(feed.name)): feed for feed in (expecting(feeds) if check == EXPECTED else feeds)}
 
 
-def specs_of(names: Names, feeds: Sequence[Feed]) -> list[dg.AssetCheckSpec]:
+def specs_of(names: DagsterNames, feeds: Sequence[Feed]) -> list[dg.AssetCheckSpec]:
     """Return the standing checks of these feeds, of the inbox, and of waiting imports."""
     of_feeds = {
         name: said.format(feed.name) for check, said in OF_FEEDS.items() for name, feed in checked(check, feeds).items()
@@ -58,14 +58,14 @@ def specs_of(names: Names, feeds: Sequence[Feed]) -> list[dg.AssetCheckSpec]:
     return [dg.AssetCheckSpec(name, asset=names.published, description=said) for name, said in described.items()]
 
 
-def broken_in(home: Path, environ: Mapping[str, str]) -> dict[str, Broken]:
+def broken_in(home: Path, environ: Mapping[str, str]) -> dict[str, FeedProblems]:
     """Return what is broken, by feed; empty if there is no ledger yet. Raises `BadHome` if it may be elsewhere."""
     check_mounted(home, environ)
     with ledger_of(home, environ) as ledger:
         return broken_now(ledger, home, ledger.clock()) if ledger else {}
 
 
-def unexpected_in(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dict[str, Unexpected]:
+def unexpected_in(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dict[str, Deviations]:
     """Return what is not as expected, by feed; empty if no feed expects anything, or there is no ledger yet."""
     if not expecting(feeds):
         return {}
@@ -80,14 +80,14 @@ def verdicts_of(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -
     lain, held = lain_for(home / "inbox", now, LAIN_TOO_LONG), waiting_now(home, environ, now)
     unexpected = unexpected_in(home, environ, feeds)
     of_feeds: dict[str, Callable[[str], dict[str, Any]]] = {
-        BROKEN: lambda name: _broken_verdict(broken.get(name, Broken())),
-        REJECTS: lambda name: _rejects_verdict(broken.get(name, Broken())),
-        EXPECTED: lambda name: _as_expected(unexpected.get(name, Unexpected())),
+        BROKEN: lambda name: _broken_verdict(broken.get(name, FeedProblems())),
+        REJECTS: lambda name: _rejects_verdict(broken.get(name, FeedProblems())),
+        EXPECTED: lambda name: _as_expected(unexpected.get(name, Deviations())),
     }
     found = {name: of(feed.name) for check, of in of_feeds.items() for name, feed in checked(check, feeds).items()}
     found[INBOX_CHECK] = _inbox_verdict(lain)
     found[WAITING_CHECK] = _verdict(held.sentence if held else None, {"files": len(held.files) if held else 0})
-    published = Names.of(environ).published
+    published = DagsterNames.of(environ).published
     return {name: {"asset_key": published, "check_name": name, **verdict} for name, verdict in found.items()}
 
 
@@ -101,18 +101,18 @@ def verdicts_now(
     try:
         return verdicts_of(home, environ, feeds), True
     except UNREAD as error:
-        verdict, names = _verdict(unread(error), {}), Names.of(environ)
+        verdict, names = _verdict(unread(error), {}), DagsterNames.of(environ)
         keys = (spec.key for spec in specs_of(names, feeds))
         return {key.name: {"asset_key": key.asset_key, "check_name": key.name, **verdict} for key in keys}, False
 
 
 def _inbox_verdict(lain: Mapping[str, datetime]) -> dict[str, Any]:
     named = sorted(lain.items(), key=lambda each: each[1])[:NAMED]
-    said = [f"{shown(name)} has lain in the inbox since {at:%Y-%m-%d %H:%M} UTC" for name, at in named]
+    said = [f"{printable_name(name)} has lain in the inbox since {at:%Y-%m-%d %H:%M} UTC" for name, at in named]
     return _verdict("; ".join(said), {"files": len(lain)})
 
 
-def _broken_verdict(found: Broken) -> dict[str, Any]:
+def _broken_verdict(found: FeedProblems) -> dict[str, Any]:
     numbers = {
         "batches_failed": len(found.failed),
         "batches_with_nothing_taken": len(found.nothing_taken),
@@ -122,12 +122,12 @@ def _broken_verdict(found: Broken) -> dict[str, Any]:
     return _verdict("; ".join(found.sentences()), numbers)
 
 
-def _as_expected(found: Unexpected) -> dict[str, Any]:
+def _as_expected(found: Deviations) -> dict[str, Any]:
     numbers = {"is_late": bool(found.late), "files_unusual": len(found.unusual)}
     return _verdict("; ".join(found.sentences()), numbers, dg.AssetCheckSeverity.WARN)
 
 
-def _rejects_verdict(found: Broken) -> dict[str, Any]:
+def _rejects_verdict(found: FeedProblems) -> dict[str, Any]:
     columns = [("age", "string", "Since the record was first set aside."), ("rejects", "int", "Open rejects.")]
     by_age = metadata.table(columns, list(found.rejects.items()))
     numbers = {"rejects_open": found.rejects.total(), "rejects_by_age": by_age}

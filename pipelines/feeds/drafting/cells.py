@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date
 from functools import cache, partial
 
-from pipelines.feeds.terms.columns import Fault
-from pipelines.feeds.terms.numbers import Numbers
+from pipelines.feeds.terms.columns import ValueFault
+from pipelines.feeds.terms.numbers import NumberFormat
 from pipelines.feeds.terms.times import EXCEL_DAYS, Conventions, reader_of_form, time
 
 DAYS = (
@@ -40,7 +40,7 @@ def is_value(text: str) -> bool:
 
 def is_iso(text: str) -> bool:
     """True if a text is an ISO 8601 date or datetime."""
-    return not isinstance(time(text, _TIMES), Fault)
+    return not isinstance(time(text, _TIMES), ValueFault)
 
 
 def has_offset(text: str) -> bool:
@@ -117,12 +117,17 @@ def are_unix_times(cells: Sequence[str]) -> bool:
 _UNIX_TIME = re.compile(r"1\d{9}(?:\d{3}|\d{6})?(?:\.\d+)?", re.ASCII).fullmatch
 
 
-def number_formats(cells: Sequence[str]) -> list[Numbers]:
+def number_formats(cells: Sequence[str]) -> list[NumberFormat]:
     """Return the number formats that fit most of these cells equally well; empty if they are no amounts."""
     likely = [cell for cell in cells if _is_amount(cell)] if most(cells, _is_amount) else []
     signs = tuple(dict.fromkeys(sign for cell in likely for sign in _SIGN.findall(cell)))
-    shapes = [Numbers(".", "", signs), Numbers(".", ",", signs), Numbers(",", "", signs), Numbers(",", ".", signs)]
-    shapes += [Numbers(",", " ", signs), Numbers(".", "'", signs), Numbers(".", " ", signs)]
+    shapes = [
+        NumberFormat(".", "", signs),
+        NumberFormat(".", ",", signs),
+        NumberFormat(",", "", signs),
+        NumberFormat(",", ".", signs),
+    ]
+    shapes += [NumberFormat(",", " ", signs), NumberFormat(".", "'", signs), NumberFormat(".", " ", signs)]
     fits = [sum(bool(shape.amount(cell)) for cell in likely) for shape in shapes]
     best = max(fits)
     return [shape for shape, number in zip(shapes, fits, strict=True) if number == best > 0]
@@ -133,7 +138,7 @@ def _is_amount(cell: str) -> bool:
     return bool(_AMOUNT.fullmatch(cell)) and "%" not in cell
 
 
-def read_otherwise(cells: Sequence[str], formats: Sequence[Numbers]) -> Numbers | None:
+def read_otherwise(cells: Sequence[str], formats: Sequence[NumberFormat]) -> NumberFormat | None:
     """Return another number format that gives some cell another amount than the first; None if none does."""
     first, *others = formats
     return next(
@@ -142,6 +147,6 @@ def read_otherwise(cells: Sequence[str], formats: Sequence[Numbers]) -> Numbers 
     )
 
 
-def _value(numbers: Numbers, cell: str) -> float | None:
+def _value(numbers: NumberFormat, cell: str) -> float | None:
     plain = numbers.amount(cell)
     return None if plain is None else float(plain)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pipelines.feeds.drafting.fitting import fits
-from pipelines.feeds.drafting.seen import Seen
+from pipelines.feeds.drafting.seen import SeenColumn
 from pipelines.feeds.drafting.sniffing import Export
 from pipelines.feeds.kinds.registry import KINDS
 from pipelines.feeds.terms.columns import Column
@@ -28,40 +28,40 @@ FIRST = ("amount", "paid_on", "description", "status", "question", "questionnair
 LATE = ("answer_text", "answer_number", "author", "note_id")
 
 
-class Choice(NamedTuple):
+class ColumnChoice(NamedTuple):
     """A chosen column.
 
     rivals: other columns that may be the right one. is_known: True if its name is a known name of our column.
     """
 
-    seen: Seen
-    rivals: tuple[Seen, ...] = ()
+    seen: SeenColumn
+    rivals: tuple[SeenColumn, ...] = ()
     is_known: bool = True
 
 
-class Guess(NamedTuple):
+class KindGuess(NamedTuple):
     """The kind of the records. is_sure: True if no other kind is nearly as likely."""
 
     kind: str
     is_sure: bool
 
 
-def kind_of_export(columns: Sequence[Seen], export: Export) -> Guess:
+def kind_of_export(columns: Sequence[SeenColumn], export: Export) -> KindGuess:
     """Return the kind, from the resources in the file, else from its name and columns."""
     held = [found.get("resourceType") for found in export.objects]  # the resourceType may be anything
     for name, kind in KINDS.items():
         if kind.resource in held:
-            return Guess(name, True)
+            return KindGuess(name, True)
     scores = {name: _score(name, columns, export) for name in KINDS}
     best, second = sorted(scores, key=lambda name: scores[name], reverse=True)[:2]
-    return Guess(best, scores[best] - scores[second] >= _CLEAR)
+    return KindGuess(best, scores[best] - scores[second] >= _CLEAR)
 
 
 _CLEAR = 1.0
 _QUESTION = re.compile(r"\?$|^q\d|^(?:phq|gad|frage|item|question|audit)\W?\d", re.IGNORECASE)
 
 
-def _score(kind: str, columns: Sequence[Seen], export: Export) -> float:
+def _score(kind: str, columns: Sequence[SeenColumn], export: Export) -> float:
     by_name = KINDS[kind].by_name
     found = [bool(candidates(by_name[target], columns, kind)) for target in SIGNS[kind]]
     words = sum(bool(KIND_WORDS[kind] & set(seen.words)) for seen in columns)
@@ -70,7 +70,7 @@ def _score(kind: str, columns: Sequence[Seen], export: Export) -> float:
     return sum(found) + min(words, 4) / 2 + min(asked, 4) + named - (kind == "payments" and not found[0]) * 2
 
 
-def _asks(seen: Seen) -> bool:
+def _asks(seen: SeenColumn) -> bool:
     """True if a column's name is a question, or a sentence (not a path in an object) with a few answers."""
     is_path = "." in seen.label and " " not in seen.label
     is_sentence = len(seen.words) >= _SENTENCE and not is_path
@@ -81,7 +81,7 @@ _SENTENCE = 5
 _ANSWERS = 7
 
 
-def candidates(column: Column, columns: Sequence[Seen], kind: str) -> list[Seen]:
+def candidates(column: Column, columns: Sequence[SeenColumn], kind: str) -> list[SeenColumn]:
     """Return the columns of an export whose name and cells fit this column, the likeliest first."""
     ranked = [
         (_is_worded(column, seen), found, "key" not in seen.words, place, seen)
@@ -91,14 +91,14 @@ def candidates(column: Column, columns: Sequence[Seen], kind: str) -> list[Seen]
     return [seen for *_, seen in sorted(ranked, key=lambda found: found[:4])]
 
 
-def _is_worded(column: Column, seen: Seen) -> bool:
+def _is_worded(column: Column, seen: SeenColumn) -> bool:
     """True if some cell of a patient column contains a blank: it is a name, not an id."""
     return column.name == "patient_id" and any(" " in cell for cell in seen.cells)
 
 
-def chosen(kind: str, columns: Sequence[Seen]) -> dict[str, Choice]:
+def column_choices(kind: str, columns: Sequence[SeenColumn]) -> dict[str, ColumnChoice]:
     """Return the choices. Each column of the export is used once."""
-    found: dict[str, Choice] = {}
+    found: dict[str, ColumnChoice] = {}
     is_long = kind == "answers" and _is_long(columns)
     for column in _in_turn(kind):
         left = [seen for seen in columns if all(seen is not choice.seen for choice in found.values())]
@@ -109,7 +109,7 @@ def chosen(kind: str, columns: Sequence[Seen]) -> dict[str, Choice]:
     return found
 
 
-def _is_long(columns: Sequence[Seen]) -> bool:
+def _is_long(columns: Sequence[SeenColumn]) -> bool:
     """True if each row has one answer, so that questions and ids of responses repeat."""
     by_name = KINDS["answers"].by_name
     asked = candidates(by_name["question"], columns, "answers")
@@ -126,7 +126,7 @@ def _in_turn(kind: str) -> Iterator[Column]:
     yield from (column for column in columns if column.name in LATE)
 
 
-def _choice(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -> Choice | None:
+def _choice(column: Column, left: Sequence[SeenColumn], kind: str, *, grouped: bool) -> ColumnChoice | None:
     if column.shape == "key" and column.name == KINDS[kind].key:
         return _key(column, left, kind, grouped=grouped)
     known = candidates(column, left, kind)
@@ -144,30 +144,30 @@ def _choice(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -
             "authored",
         )
         rivals = tuple(dict.fromkeys([*others, *more]))
-        return Choice(known[0], rivals, is_known)
+        return ColumnChoice(known[0], rivals, is_known)
     if column.name == "claim_id":
         near = [
             seen for seen in left if "claim" in seen.words and fits(column, seen) and not set(seen.words) & _OF_CLAIM
         ]
-        return Choice(near[0], is_known=False) if len(near) == 1 else None
+        return ColumnChoice(near[0], is_known=False) if len(near) == 1 else None
     if column.name == "patient_id" and not column.required:
         near = [seen for seen in left if _names_patient(seen) and fits(column, seen) and _are_ids(seen)]
-        return Choice(near[0], tuple(near[1:]), is_known=False) if near else None
+        return ColumnChoice(near[0], tuple(near[1:]), is_known=False) if near else None
     if column.required or column.name == "authored":
         near = [seen for seen in left if fits(column, seen) and hints(column.name, seen.words, kind)]
         if not near and column.name == "authored":
             near = [seen for seen in left if seen.is_time and seen.is_filled and not set(seen.words) & (NEVER | _LATER)]
-        return Choice(near[0], tuple(near[1:]), is_known=False) if near else None
+        return ColumnChoice(near[0], tuple(near[1:]), is_known=False) if near else None
     return None
 
 
-def _names_patient(seen: Seen) -> bool:
+def _names_patient(seen: SeenColumn) -> bool:
     """True for `patient_ref`, and not for `Patient Age` or `Patient Zip`, which are numbers too."""
     words = set(seen.words)
     return bool(words & _OF_PATIENT) and words <= _OF_PATIENT | ID_WORDS | _BESIDE_PATIENT
 
 
-def _are_ids(seen: Seen) -> bool:
+def _are_ids(seen: SeenColumn) -> bool:
     """True if all cells have digits and no blanks, so that they are neither names nor texts for kinds of patients."""
     return all(" " not in cell and any(map(str.isdigit, cell)) for cell in seen.cells)
 
@@ -182,7 +182,7 @@ _LATER = frozenset("due start accepted activity".split())
 """Words of times other than the time when the record was made."""
 
 
-def _is_near(target: str, seen: Seen, kind: str) -> bool:
+def _is_near(target: str, seen: SeenColumn, kind: str) -> bool:
     """True if a name is near enough to our column's to be a rival. A title, for example, comes before a description."""
     if target == "patient_id" and any(" " in cell for cell in seen.cells):
         return False
@@ -199,7 +199,7 @@ _TITLES = {
 """The number of names of a column of ours that are rivals; columns with later names give way."""
 
 
-def _key(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -> Choice | None:
+def _key(column: Column, left: Sequence[SeenColumn], kind: str, *, grouped: bool) -> ColumnChoice | None:
     """Return the key: different in every row or, if several rows make a record, repeated in some."""
     known = [seen for seen in candidates(column, left, kind) if not (grouped and seen.is_key)]
     if not grouped:
@@ -208,8 +208,8 @@ def _key(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -> C
             near = [seen for seen in left if fits(column, seen) and seen.is_key]
             near = [seen for seen in near if rank("patient_id", seen.words, kind) is None]
             if own := _only_id(near, kind):
-                return Choice(own)
-            return Choice(near[0], tuple(near[1:]), is_known=False) if near else None
+                return ColumnChoice(own)
+            return ColumnChoice(near[0], tuple(near[1:]), is_known=False) if near else None
     if not known:
         return None
     best, *others = known
@@ -217,10 +217,10 @@ def _key(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -> C
     is_bare = set(best.words) <= {"number", "no", "nr"} and any(seen.is_key for seen in left if seen is not best)
     is_known = plain(best.words) not in weak and not (is_bare and kind == "answers")
     rivals = [seen for seen in others if seen.is_key and plain(seen.words) not in weak] if kind == "payments" else []
-    return Choice(best, tuple(rivals), is_known)
+    return ColumnChoice(best, tuple(rivals), is_known)
 
 
-def _only_id(keys: Sequence[Seen], kind: str) -> Seen | None:
+def _only_id(keys: Sequence[SeenColumn], kind: str) -> SeenColumn | None:
     """Return the only one of these columns that is called an id, and is no patient's or claim's; None for payments."""
     ids = [seen for seen in keys if set(seen.words) & ID_WORDS]
     if kind == "payments" or len(ids) != 1 or any(rank(name, ids[0].words, kind) is not None for name in _OF_OTHERS):
@@ -231,7 +231,7 @@ def _only_id(keys: Sequence[Seen], kind: str) -> Seen | None:
 _OF_OTHERS = ("patient_id", "claim_id", "requester_id", "owner_id", "group_id")
 
 
-def _other_amounts(best: Seen, left: Sequence[Seen]) -> list[Seen]:
+def _other_amounts(best: SeenColumn, left: Sequence[SeenColumn]) -> list[SeenColumn]:
     """Return other columns that could be the amount paid: a ledger has separate columns for charges and payments."""
     return [
         seen
@@ -245,7 +245,7 @@ def _other_amounts(best: Seen, left: Sequence[Seen]) -> list[Seen]:
     ]
 
 
-def _has_cents(seen: Seen) -> bool:
+def _has_cents(seen: SeenColumn) -> bool:
     """True if amounts have decimals. Beside such a column, whole numbers are codes or counts."""
     return any(_DECIMALS.search(cell) for cell in seen.cells)
 

@@ -7,9 +7,9 @@ or a method. It contains no other value of a row.
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pipelines.feeds.drafting.asking import Ask, decided
-from pipelines.feeds.drafting.choosing import Choice, chosen, kind_of_export
-from pipelines.feeds.drafting.entries import Entry, Line, as_toml, rendered
+from pipelines.feeds.drafting.asking import Ask, lines_with_answers
+from pipelines.feeds.drafting.choosing import ColumnChoice, column_choices, kind_of_export
+from pipelines.feeds.drafting.entries import FeedEntry, Line, as_toml, rendered
 from pipelines.feeds.drafting.forms import forms
 from pipelines.feeds.drafting.head import head
 from pipelines.feeds.drafting.joining import comments_of, join_entries
@@ -22,9 +22,16 @@ from pipelines.feeds.drafting.mapping_lines import (
     may_be_question,
     question_lines,
 )
-from pipelines.feeds.drafting.seen import Seen, columns_of, seen_together
+from pipelines.feeds.drafting.seen import SeenColumn, columns_of, seen_together
 from pipelines.feeds.drafting.sniffing import Export
-from pipelines.feeds.drafting.telling import again, between, skipped, taken, titles, trailer
+from pipelines.feeds.drafting.telling import (
+    other_tables,
+    rows_to_leave_out,
+    rows_to_take,
+    titles,
+    titles_between,
+    trailer,
+)
 from pipelines.feeds.kinds.registry import KINDS
 
 _CLOCK_WORDS = frozenset("time uhrzeit zeit of day posted transaction payment created sale".split())
@@ -36,7 +43,7 @@ def draft(path: Path, kind: str | None = None, ask: Ask | None = None) -> str:
     kind: the kind of the records; it is guessed if None. ask: decides the lines that say DECIDE.
     """
     lines = draft_lines(path, kind)
-    return rendered(decided(lines, ask) if ask else lines)
+    return rendered(lines_with_answers(lines, ask) if ask else lines)
 
 
 def draft_lines(path: Path, kind: str | None = None) -> list[Line]:
@@ -48,14 +55,14 @@ def draft_lines(path: Path, kind: str | None = None) -> list[Line]:
     return list(_lines(export, columns, guess.kind, head(path, guess, export)))
 
 
-def _lines(export: Export, columns: Sequence[Seen], kind: str, first: Iterator[Line]) -> Iterator[Line]:
+def _lines(export: Export, columns: Sequence[SeenColumn], kind: str, first: Iterator[Line]) -> Iterator[Line]:
     yield "# Drafted from one export. Lines that say DECIDE want a person."
     yield "# Then: chartferry feeds check THIS_FILE --sample EXPORT"
     yield from first
     if export.objects and all("resourceType" in found for found in export.objects):
         yield "resources = true"
         return
-    choices = chosen(kind, columns)
+    choices = column_choices(kind, columns)
     clocks = _clocks(kind, choices, columns, export)
     joined = {name: seen_together(choices[name].seen, clock, export) for name, clock in clocks.items()}
     comments = comments_of(export) if kind == "tasks" else {}
@@ -64,13 +71,13 @@ def _lines(export: Export, columns: Sequence[Seen], kind: str, first: Iterator[L
     yield from (entry for entry in proposed if not entry.section)
     if not columns or not any(seen.rows for seen in columns):
         yield "# the file has no rows to look at"
-    yield from again(export)
-    yield from between(export, kind)
+    yield from other_tables(export)
+    yield from titles_between(export, kind)
     used = {id(choice.seen) for choice in choices.values()} | {id(clock) for clock in clocks.values()}
     spare = [seen for seen in columns if id(seen) not in used]
     rows = list(_rows(kind, choices, spare, export))
     yield from rows
-    told = {id(seen) for line in rows if isinstance(line, Entry) for seen in line.columns}
+    told = {id(seen) for line in rows if isinstance(line, FeedEntry) for seen in line.columns}
     spare = [seen for seen in spare if id(seen) not in told]
     if table := [entry for entry in proposed if entry.section.startswith("join.")]:
         yield ""
@@ -86,7 +93,9 @@ def _lines(export: Export, columns: Sequence[Seen], kind: str, first: Iterator[L
     yield from _rest(kind, choices, spare)
 
 
-def _clocks(kind: str, choices: Mapping[str, Choice], columns: Sequence[Seen], export: Export) -> dict[str, Seen]:
+def _clocks(
+    kind: str, choices: Mapping[str, ColumnChoice], columns: Sequence[SeenColumn], export: Export
+) -> dict[str, SeenColumn]:
     """Return, by column of dates, the only column of times of day that belongs to it."""
     times = [seen for seen in columns if seen.clock and set(seen.words) <= _CLOCK_WORDS]
     if len(times) != 1 or export.is_objects:
@@ -100,20 +109,22 @@ def _clocks(kind: str, choices: Mapping[str, Choice], columns: Sequence[Seen], e
     return {dates[0]: times[0]} if dates else {}
 
 
-def _is_date(seen: Seen) -> bool:
+def _is_date(seen: SeenColumn) -> bool:
     """True if the cells are dates without a time of day."""
     if seen.iso:
         return all(len(cell) == 10 for cell in seen.cells)
     return bool(seen.dates) and not any("%H" in form or "%I" in form for alike in seen.dates for form in alike)
 
 
-def _rows(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen], export: Export) -> Iterator[Line]:
+def _rows(
+    kind: str, choices: Mapping[str, ColumnChoice], spare: Sequence[SeenColumn], export: Export
+) -> Iterator[Line]:
     """Yield the tables that say which rows are taken, which are left out, and what the last row is."""
     key = choices.get(KINDS[kind].key)
     in_doubt = kind == "payments" and "amount" in choices and bool(choices["amount"].rivals)
     tables = {
-        "take": taken(spare, kind, in_doubt=in_doubt),
-        "skip": (*skipped(export), *titles(export)),
+        "take": rows_to_take(spare, kind, in_doubt=in_doubt),
+        "skip": (*rows_to_leave_out(export), *titles(export)),
         "trailer": trailer(export, key.seen if key else None),
     }
     for name, entries in tables.items():
@@ -123,7 +134,7 @@ def _rows(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen], expor
             yield from found
 
 
-def _rest(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen]) -> Iterator[Line]:
+def _rest(kind: str, choices: Mapping[str, ColumnChoice], spare: Sequence[SeenColumn]) -> Iterator[Line]:
     """Yield the columns that are not mapped: the questions, and the names of the others."""
     if is_wide(kind, choices):
         asked = [seen for seen in spare if may_be_question(seen)]

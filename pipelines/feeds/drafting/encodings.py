@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pipelines.feeds.reading.opening import BEGINNING, is_binary, unmarked_utf_16, what_it_is
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 
 TRIED = (
     *("windows-1252", "windows-1250", "windows-1251", "windows-1253", "windows-1254", "iso-8859-2", "iso-8859-7"),
@@ -19,7 +19,7 @@ OTHERS = 5
 _BETWEEN = "€°–—’‘“”«»…\u00a0"
 
 
-class Decoded(NamedTuple):
+class DecodedText(NamedTuple):
     """A decoded text. letters: its letters beyond ASCII. others: other encodings that fit, with their letters."""
 
     encoding: str
@@ -28,35 +28,35 @@ class Decoded(NamedTuple):
     others: tuple[tuple[str, str], ...] = ()
 
 
-def decoded(name: str, start: bytes) -> Decoded:
+def decoded_beginning(name: str, start: bytes) -> DecodedText:
     """Return the beginning of a file as text: by its byte order mark, as UTF-8, or by the likeliest encoding.
 
     Raises Unreadable.
     """
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return Decoded("utf-16", start.decode("utf-16", "replace"))
+        return DecodedText("utf-16", start.decode("utf-16", "replace"))
     if order := unmarked_utf_16(start[:BEGINNING]):
-        return Decoded("utf-16", start.decode(order, "replace"))
+        return DecodedText("utf-16", start.decode(order, "replace"))
     if said := what_it_is(start):
-        raise Unreadable(f"{name}: the file is {said}")
+        raise UnreadableFile(f"{name}: the file is {said}")
     if is_binary(start[:BEGINNING]):
-        raise Unreadable(f"{name}: the file is binary; export it as CSV or NDJSON")
+        raise UnreadableFile(f"{name}: the file is binary; export it as CSV or NDJSON")
     try:
-        return Decoded("utf-8", codecs.getincrementaldecoder("utf-8")().decode(start).removeprefix("\ufeff"))
+        return DecodedText("utf-8", codecs.getincrementaldecoder("utf-8")().decode(start).removeprefix("\ufeff"))
     except UnicodeDecodeError:
         return _guessed(start)
 
 
-def _guessed(start: bytes) -> Decoded:
+def _guessed(start: bytes) -> DecodedText:
     """Return the text in the likeliest encoding, with the other encodings that give different letters."""
     texts = dict(_texts(start))
     if not texts:
-        return Decoded("latin-1", start.decode("latin-1"))
+        return DecodedText("latin-1", start.decode("latin-1"))
     ranked = sorted(texts, key=lambda encoding: _likeliness(texts[encoding]), reverse=True)
     best, *others = ranked
     given = {encoding: _letters(texts[encoding]) for encoding in ranked}
     differing = [other for other in others if given[other] != given[best]]
-    return Decoded(best, texts[best], given[best], tuple((other, given[other]) for other in differing[:OTHERS]))
+    return DecodedText(best, texts[best], given[best], tuple((other, given[other]) for other in differing[:OTHERS]))
 
 
 def _texts(start: bytes) -> Iterator[tuple[str, str]]:

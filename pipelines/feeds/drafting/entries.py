@@ -4,12 +4,12 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from pipelines.feeds.drafting.seen import Seen
+from pipelines.feeds.drafting.seen import SeenColumn
 
 DECIDE = "DECIDE"
 
 
-class Entry(NamedTuple):
+class FeedEntry(NamedTuple):
     """A key of the feed file with its value as TOML.
 
     * doubt: what a person must decide, and what was seen; "" if there is nothing to decide.
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
     value: str
     doubt: str = ""
     note: str = ""
-    columns: tuple[Seen, ...] = ()
+    columns: tuple[SeenColumn, ...] = ()
     is_active: bool = True
     section: str = ""
     begins: str = ""
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
         return line if self.is_active else f"# {line}"
 
 
-Line = Entry | str
+Line = FeedEntry | str
 
 
 def as_toml(given: Any) -> str:
@@ -51,11 +51,11 @@ def as_toml(given: Any) -> str:
 
 def rendered(lines: Sequence[Line]) -> str:
     """Return the text of a draft. A table heading without an active key is commented out, like its proposals."""
-    active = {"columns"} | {line.section for line in lines if isinstance(line, Entry) and line.is_active}
+    active = {"columns"} | {line.section for line in lines if isinstance(line, FeedEntry) and line.is_active}
     return "".join(_rendered(line, active) + "\n" for line in lines)
 
 
 def _rendered(line: Line, active: Collection[str]) -> str:
-    if isinstance(line, Entry):
+    if isinstance(line, FeedEntry):
         return line.text
     return f"# {line}" if line.startswith("[") and line.strip("[]") not in active else line

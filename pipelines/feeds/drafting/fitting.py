@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from pipelines.feeds.drafting.cells import most
-from pipelines.feeds.drafting.seen import FEW, Seen
+from pipelines.feeds.drafting.seen import FEW, SeenColumn
 from pipelines.feeds.terms.columns import Column
 from pipelines.feeds.terms.vocabulary import ID_WORDS, NEVER, TIME_WORDS
 
@@ -12,7 +12,7 @@ _NO_BLANK = re.compile(r"\S+").fullmatch
 _MONEY = re.compile(r".*\d[.,]\d\d\D*").fullmatch
 
 
-def fits(column: Column, seen: Seen) -> bool:
+def fits(column: Column, seen: SeenColumn) -> bool:
     """True if a column of an export can be this column of ours."""
     if not seen.rows:
         return (
@@ -26,7 +26,7 @@ def fits(column: Column, seen: Seen) -> bool:
     return shape in _BY_SHAPE and _BY_SHAPE[shape](seen)
 
 
-def _key(seen: Seen) -> bool:
+def _key(seen: SeenColumn) -> bool:
     """True for numbers and words, not for texts or money. A key has no blanks, or its name says that it is a key."""
     named = bool(set(seen.words) & ID_WORDS)
     if seen.look == "number" and most(seen.cells, _MONEY):
@@ -34,43 +34,43 @@ def _key(seen: Seen) -> bool:
     return seen.look in ("number", "text") and (named or most(seen.cells, _NO_BLANK)) and not set(seen.words) & NEVER
 
 
-def _reference(seen: Seen) -> bool:
+def _reference(seen: SeenColumn) -> bool:
     return seen.look in ("number", "text")
 
 
-def _person(seen: Seen) -> bool:
+def _person(seen: SeenColumn) -> bool:
     """True for names, logins, addresses and ids; false for counts."""
     named = bool(set(seen.words) & ID_WORDS)
     return seen.look == "text" or (seen.look == "number" and named)
 
 
-def _amount(seen: Seen) -> bool:
+def _amount(seen: SeenColumn) -> bool:
     """True for numbers, unless name and values show that they are days or moments."""
     is_time = seen.days or seen.is_unix
     return seen.look == "number" and not (is_time and set(seen.words) & TIME_WORDS)
 
 
-def _text(seen: Seen) -> bool:
+def _text(seen: SeenColumn) -> bool:
     return seen.look == "text" and not seen.is_constant
 
 
-def _is_id_of_comment(seen: Seen) -> bool:
+def _is_id_of_comment(seen: SeenColumn) -> bool:
     """True for `Comment ID`, which is neither the comment nor its author."""
     words = set(seen.words)
     return bool(words & ID_WORDS) and words - ID_WORDS <= {"comment", "comments", "note", "notes"}
 
 
-def _status(seen: Seen) -> bool:
+def _status(seen: SeenColumn) -> bool:
     return seen.look == "text" and seen.distinct <= FEW
 
 
-def _response(seen: Seen) -> bool:
+def _response(seen: SeenColumn) -> bool:
     """True for a key that is named or used like one. `Response` alone is an answer; a constant is the id of a form."""
     named = set(seen.words) & (ID_WORDS - ({"code"} if seen.is_coded else set()))
     return _key(seen) and bool(named or seen.is_key) and not seen.is_constant
 
 
-_BY_NAME: Mapping[str, Callable[[Seen], bool]] = {
+_BY_NAME: Mapping[str, Callable[[SeenColumn], bool]] = {
     "patient_id": lambda seen: _reference(seen) and not set(seen.words) & NEVER,  # no names: those have a column
     "response_id": _response,
     "requester_id": _person,
@@ -87,7 +87,7 @@ _BY_NAME: Mapping[str, Callable[[Seen], bool]] = {
     "encounter_id": lambda seen: _reference(seen) and not seen.is_coded,
     "claim_id": lambda seen: _key(seen) and not seen.is_constant,
 }
-_BY_SHAPE: Mapping[str, Callable[[Seen], bool]] = {
+_BY_SHAPE: Mapping[str, Callable[[SeenColumn], bool]] = {
     "key": _key,
     "reference": _reference,
     "time": lambda seen: seen.is_time or seen.is_unix or (seen.days and bool(set(seen.words) & TIME_WORDS)),

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from pipelines.feeds.drafting.cells import moment, read_otherwise
-from pipelines.feeds.drafting.choosing import Choice
-from pipelines.feeds.drafting.entries import Entry, as_toml
-from pipelines.feeds.drafting.seen import Seen
+from pipelines.feeds.drafting.choosing import ColumnChoice
+from pipelines.feeds.drafting.entries import FeedEntry, as_toml
+from pipelines.feeds.drafting.seen import SeenColumn
 from pipelines.feeds.kinds.registry import KINDS
 from pipelines.feeds.reading.formats import DOLLARS
 from pipelines.feeds.terms.times import EXCEL, UNIX
@@ -15,8 +15,8 @@ SWAPPED = (("%m/%d", "%d/%m"), ("%m-%d", "%d-%m"), ("%m.%d", "%d.%m"))
 
 
 def forms(
-    kind: str, choices: Mapping[str, Choice], joined: Mapping[str, Seen], more: Sequence[Seen]
-) -> Iterator[Entry]:
+    kind: str, choices: Mapping[str, ColumnChoice], joined: Mapping[str, SeenColumn], more: Sequence[SeenColumn]
+) -> Iterator[FeedEntry]:
     """Yield the keys. joined: columns of dates, each joined with its times of day. more: further times."""
     times = [
         joined.get(name, choice.seen) for name, choice in choices.items() if KINDS[kind].by_name[name].shape == "time"
@@ -29,20 +29,20 @@ def forms(
         yield from _numbers(amount.seen)
 
 
-def _zone(times: Sequence[Seen]) -> Iterator[Entry]:
+def _zone(times: Sequence[SeenColumn]) -> Iterator[FeedEntry]:
     local = [seen for seen in times if seen.lacks_offset or seen.days]
     if not local:
         return
     named = all({"utc", "gmt"} & set(seen.words) or _says_utc(seen) for seen in local)
     doubt = "" if named else "of times without an offset (America/New_York, ...)"
-    yield Entry("timezone", '"UTC"', doubt, "the export says so" if named else "", tuple(local))
+    yield FeedEntry("timezone", '"UTC"', doubt, "the export says so" if named else "", tuple(local))
 
 
-def _says_utc(seen: Seen) -> bool:
+def _says_utc(seen: SeenColumn) -> bool:
     return bool(seen.dates) and all(form.endswith("UTC") for alike in seen.dates for form in alike)
 
 
-def _dates(times: Sequence[Seen]) -> Iterator[Entry]:
+def _dates(times: Sequence[SeenColumn]) -> Iterator[FeedEntry]:
     found = list(dict.fromkeys(alike[0] for seen in times for alike in seen.dates))
     days, moments = [seen for seen in times if seen.days], [seen for seen in times if seen.is_unix]
     if not found and not days and not moments:
@@ -57,22 +57,22 @@ def _dates(times: Sequence[Seen]) -> Iterator[Entry]:
         doubts.append("numbers such as programs count seconds by, since 1970: are these times?")
     columns = tuple(seen for seen in times if seen.dates or seen.days or seen.is_unix)
     numbered = [*([EXCEL] if days else []), *([UNIX] if moments else [])]
-    yield Entry("dates", as_toml([*found, *numbered]), "; ".join(doubts), columns=columns)
+    yield FeedEntry("dates", as_toml([*found, *numbered]), "; ".join(doubts), columns=columns)
 
 
 _NOTHING = re.compile(r"#?n/a|\(?null\)?|\\n|#null!|#value!|#ref!|nan|undefined", re.IGNORECASE).fullmatch
 """Texts that databases, programs and spreadsheets write for nothing."""
 
 
-def _empty(chosen: Sequence[Seen]) -> Iterator[Entry]:
+def _empty(chosen: Sequence[SeenColumn]) -> Iterator[FeedEntry]:
     """Yield the texts in chosen columns that seem to mean nothing."""
     found = sorted({cell for seen in chosen for cell in seen.cells if _NOTHING(cell)})
     if found:
         columns = tuple(seen for seen in chosen if {*found} & {*seen.cells})
-        yield Entry("empty", as_toml(found), "do these texts mean that the cell is empty?", columns=columns)
+        yield FeedEntry("empty", as_toml(found), "do these texts mean that the cell is empty?", columns=columns)
 
 
-def _read_otherwise(seen: Seen) -> Iterator[str]:
+def _read_otherwise(seen: SeenColumn) -> Iterator[str]:
     """Yield the formats that fit as well as the first, but read some cell as another time."""
     for first, *others in seen.dates:
         for form in others:
@@ -90,25 +90,25 @@ def _clashing(found: Sequence[str]) -> tuple[str, str] | None:
     return None
 
 
-def _numbers(amount: Seen) -> Iterator[Entry]:
+def _numbers(amount: SeenColumn) -> Iterator[FeedEntry]:
     numbers = amount.numbers[0]
     other = read_otherwise(amount.cells, amount.numbers)
     doubt = ""
     if other:
         doubt = f'the cells seen fit decimal = "{other.decimal}", thousands = "{other.thousands}" too'
     if numbers.decimal != ".":
-        yield Entry("decimal", as_toml(numbers.decimal), doubt, columns=(amount,))
+        yield FeedEntry("decimal", as_toml(numbers.decimal), doubt, columns=(amount,))
     if numbers.thousands or (doubt and numbers.decimal == "."):
-        yield Entry("thousands", as_toml(numbers.thousands), doubt, columns=(amount,))
+        yield FeedEntry("thousands", as_toml(numbers.thousands), doubt, columns=(amount,))
     if numbers.currency:
         foreign = [sign for sign in numbers.currency if sign not in DOLLARS]
         few = sum(any(sign in cell for sign in foreign) for cell in amount.cells) * 2 < len(amount.cells)
         own = [sign for sign in numbers.currency if sign in DOLLARS]
         doubt = f"the chart takes US dollars: what has {', '.join(foreign)} is taken for them" if foreign else ""
         if own and few:
-            yield Entry("currency", as_toml(own), columns=(amount,))
+            yield FeedEntry("currency", as_toml(own), columns=(amount,))
         elif not foreign or not few:
-            yield Entry("currency", as_toml(list(numbers.currency)), doubt, columns=(amount,))
+            yield FeedEntry("currency", as_toml(list(numbers.currency)), doubt, columns=(amount,))
         if foreign and few:
             doubt = f"some amounts are in {', '.join(foreign)}, and rejected: by this line they are taken for dollars"
-            yield Entry("currency", as_toml(list(numbers.currency)), doubt, columns=(amount,), is_active=False)
+            yield FeedEntry("currency", as_toml(list(numbers.currency)), doubt, columns=(amount,), is_active=False)

@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from glob import escape
 from pathlib import Path
 
-from pipelines.feeds.drafting.choosing import Guess
-from pipelines.feeds.drafting.entries import Entry, Line, as_toml
+from pipelines.feeds.drafting.choosing import KindGuess
+from pipelines.feeds.drafting.entries import FeedEntry, Line, as_toml
 from pipelines.feeds.drafting.sniffing import Export
 from pipelines.feeds.files.catalog import PACKED, plain_name
 
@@ -25,17 +25,17 @@ _INSTRUMENT = re.compile(
 _LABELS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 
 
-def head(path: Path, guess: Guess, export: Export) -> Iterator[Line]:
+def head(path: Path, guess: KindGuess, export: Export) -> Iterator[Line]:
     """Yield the keys above the tables."""
     stem = stem_of(plain_name(path.name))
     name = re.sub(r"[^A-Za-z0-9_\-]+", "-", stem).strip("-_")[:40] or "feed"
-    yield Entry("name", as_toml(name))
-    yield Entry("source", as_toml(name), "the system that made the keys; one name for all its exports, for good")
+    yield FeedEntry("name", as_toml(name))
+    yield FeedEntry("source", as_toml(name), "the system that made the keys; one name for all its exports, for good")
     others = "" if guess.is_sure else "payments, answers or tasks"
-    yield Entry("kind", as_toml(guess.kind), others)
+    yield FeedEntry("kind", as_toml(guess.kind), others)
     yield _files(path, export)
     if export.form != "csv" or not export.file_name.lower().endswith(".csv"):
-        yield Entry("format", as_toml(export.form))
+        yield FeedEntry("format", as_toml(export.form))
     yield from _encoding(export)
     yield from export.keys
     if not export.is_objects:
@@ -56,7 +56,7 @@ def stem_of(file_name: str) -> str:
     return kept + re.sub(_DATED, "", rest) or kept + re.sub(r"[\d_\-]+$", "", rest) or first
 
 
-def _files(path: Path, export: Export) -> Entry:
+def _files(path: Path, export: Export) -> FeedEntry:
     """Return the pattern of the file's name. In the folder it matches only files with similar names."""
     plain, is_archive = plain_name(path.name), path.name.endswith(".zip")
     first = plain.partition(".")[0]
@@ -66,7 +66,7 @@ def _files(path: Path, export: Export) -> Entry:
     if pattern is None:
         doubt = f"a pattern for all its exports; {escape(stem_of(first))}*{end} takes other files of the folder too"
     inside = [pattern_within(export.file_name, export.beside)] if is_archive else []
-    return Entry("files", as_toml([pattern or escape(name), *inside]), doubt)
+    return FeedEntry("files", as_toml([pattern or escape(name), *inside]), doubt)
 
 
 def pattern_within(file_name: str, others: Sequence[str]) -> str:
@@ -97,29 +97,29 @@ def _family(name: str) -> str:
     return re.sub(r"[\d_\-]+", "", name.replace(name.split(".", maxsplit=1)[0], stem_of(name), 1)).lower()
 
 
-def _encoding(export: Export) -> Iterator[Entry]:
+def _encoding(export: Export) -> Iterator[FeedEntry]:
     if export.encoding == "utf-8":
         return
     doubt = ""
     if export.encoding != "utf-16":
         others = "; ".join(f"{other}: {letters or 'other signs'}" for other, letters in export.others)
         doubt = f"no UTF-8; its letters are then {export.letters}" + (f". Others: {others}" if others else "")
-    yield Entry("encoding", as_toml(export.encoding), doubt)
+    yield FeedEntry("encoding", as_toml(export.encoding), doubt)
 
 
-def _written(export: Export) -> Iterator[Entry]:
+def _written(export: Export) -> Iterator[FeedEntry]:
     how = export.written
     if how.delimiter != "," or export.rivals:
         others = " or ".join(_LABELS[sign] for sign in export.rivals)
-        yield Entry("delimiter", as_toml(how.delimiter), f"{others} parts the rows as well" if others else "")
+        yield FeedEntry("delimiter", as_toml(how.delimiter), f"{others} parts the rows as well" if others else "")
     if how.quote != '"':
-        yield Entry("quote", as_toml(how.quote))
+        yield FeedEntry("quote", as_toml(how.quote))
     if how.escape:
-        yield Entry("escape", as_toml(how.escape))
+        yield FeedEntry("escape", as_toml(how.escape))
     if how.skip_spaces:
-        yield Entry("skip_spaces", "true")
+        yield FeedEntry("skip_spaces", "true")
     if export.header != 1 or not export.header_sure:
-        yield Entry("header", str(export.header), _header_doubt(export))
+        yield FeedEntry("header", str(export.header), _header_doubt(export))
 
 
 def _header_doubt(export: Export) -> str:

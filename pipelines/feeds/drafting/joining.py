@@ -5,11 +5,11 @@ from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
-from pipelines.feeds.drafting.choosing import Choice, chosen, kind_of_export
-from pipelines.feeds.drafting.entries import Entry, as_toml
+from pipelines.feeds.drafting.choosing import ColumnChoice, column_choices, kind_of_export
+from pipelines.feeds.drafting.entries import FeedEntry, as_toml
 from pipelines.feeds.drafting.head import pattern_within
 from pipelines.feeds.drafting.mapping_lines import reference_doubt
-from pipelines.feeds.drafting.seen import Seen, columns_of
+from pipelines.feeds.drafting.seen import SeenColumn, columns_of
 from pipelines.feeds.drafting.sniffing import Export
 from pipelines.feeds.files.rules import ASKED
 from pipelines.feeds.kinds.registry import KINDS
@@ -17,7 +17,7 @@ from pipelines.feeds.terms.names import position
 
 _SHARE = 0.8
 """The least share of the second table's values that must be keys of the first."""
-_Columns = Sequence[tuple[Seen, set[str]]]
+_Columns = Sequence[tuple[SeenColumn, set[str]]]
 """The columns of a table, each with its values."""
 _COMMENTS = ("comment", "comment_author_id", "comment_time")
 _Ways = Iterator[tuple[float, tuple[Export, Export, str, str]]]
@@ -54,12 +54,14 @@ def _ways(first: Export, keys: _Columns, second: Export, others: _Columns) -> _W
                 yield share + alike + 2 * (not other.is_key), (first, second, key.name, other.name)
 
 
-def comments_of(export: Export) -> dict[str, Choice]:
+def comments_of(export: Export) -> dict[str, ColumnChoice]:
     """Return the second table's columns by their part of a comment; empty if the table has no comments."""
     if export.second is None:
         return {}
     columns = columns_of(export.second)
-    found = {ours: choice for ours, choice in chosen("tasks", columns).items() if position(choice.seen.name) is None}
+    found = {
+        ours: choice for ours, choice in column_choices("tasks", columns).items() if position(choice.seen.name) is None
+    }
     if "comment" not in found and "description" in found and _says_comments(export.second, columns):
         found["comment"] = found["description"]
     if "comment" not in found:
@@ -76,13 +78,13 @@ _AS_OF_A_TASK = {"comment_author_id": "requester_id", "comment_time": "authored"
 """A comment's author and time have the names of a task's requester and time."""
 
 
-def _says_comments(table: Export, columns: Sequence[Seen]) -> bool:
+def _says_comments(table: Export, columns: Sequence[SeenColumn]) -> bool:
     """True if the name of the table, or of a column such as `Comment ID`, says that it holds comments."""
     stem = Path(table.file_name).stem.lower()
     return any("comment" in word for word in (stem, *(word for seen in columns for word in seen.words)))
 
 
-def join_entries(export: Export, comments: Mapping[str, Choice]) -> Iterator[Entry]:
+def join_entries(export: Export, comments: Mapping[str, ColumnChoice]) -> Iterator[FeedEntry]:
     """Yield the proposal of a join, each line with its table. comments: the result of `comments_of`."""
     if export.second is None:
         return
@@ -90,9 +92,9 @@ def join_entries(export: Export, comments: Mapping[str, Choice]) -> Iterator[Ent
     table, (key, column) = f"join.{name}", export.on
     said = f"{as_toml(inner.name)} of the archive has values of {as_toml(key)} in {as_toml(column)}"
     doubt = f"{said}: do they belong together? Then with all lines of [{table}]"
-    part = Entry("", "", note=f"with [{table}]", is_active=False, goes_with=table)
+    part = FeedEntry("", "", note=f"with [{table}]", is_active=False, goes_with=table)
     if comments:
-        yield Entry("one_row_per", '"comment"', doubt, is_active=False, begins=table)
+        yield FeedEntry("one_row_per", '"comment"', doubt, is_active=False, begins=table)
     others = [each for each in (Path(export.file_name).name, *export.beside) if each != inner.name]
     files = part._replace(key="files", value=as_toml([pattern_within(inner.name, others)]), note="", section=table)
     yield files if comments else files._replace(doubt=doubt, begins=table, goes_with="")

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipelines.feeds.drafting.entries import Entry, Line, as_toml
+from pipelines.feeds.drafting.entries import FeedEntry, Line, as_toml
 from pipelines.feeds.drafting.joining import joined_of
 from pipelines.feeds.drafting.sniffing import HEAD, Export, look_at_text, of_rows
 from pipelines.feeds.drafting.tables import ROWS
@@ -18,7 +18,7 @@ from pipelines.feeds.reading.parquet import ParquetReader
 from pipelines.feeds.reading.workbook import WorkbookReader
 from pipelines.feeds.reading.workbook_parts import Workbook
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 
 
 def look_at(path: Path) -> Export:
@@ -91,14 +91,14 @@ def _look_at_workbook(path: Path) -> Export:
     keys: dict[str, Any] = {"sheet": shown[0]} if len(shown) > 1 else {}
     said = list[Line]()
     if keys:
-        said.append(Entry("sheet", as_toml(shown[0]), f"it also has {', '.join(map(as_toml, shown[1:]))}"))
+        said.append(FeedEntry("sheet", as_toml(shown[0]), f"it also has {', '.join(map(as_toml, shown[1:]))}"))
     if book.is_1904:
         keys["dates_since"] = 1904
-        said.append(Entry("dates_since", "1904", "the dates count from 1904; are they right in the workbook?"))
+        said.append(FeedEntry("dates_since", "1904", "the dates count from 1904; are they right in the workbook?"))
     with WorkbookReader(path, path.name, _feed(header=0, **keys)) as reader:
         found = [(line, _without_title(cells)) for line, cells, _ in islice(reader.rows(), ROWS)]
         if not found:
-            raise Unreadable(f"{path.name}: the sheet is empty")
+            raise UnreadableFile(f"{path.name}: the sheet is empty")
         export = of_rows(found, "xlsx", is_whole=True)
         reader.check_merged(export.header)
         said += [f"# {each}" for each in reader.said()]
@@ -127,5 +127,5 @@ def _look_at_array(content: Content) -> Export:
     with ArrayReader(content, _feed()) as reader:
         chunk = next(reader.chunks())
         if not chunk.rows and chunk.bad:
-            raise Unreadable(f"{content.file_name}: object {chunk.bad[0].line}: {chunk.bad[0].fault.message}")
+            raise UnreadableFile(f"{content.file_name}: object {chunk.bad[0].line}: {chunk.bad[0].fault.message}")
         return Export("json", objects=chunk.rows[:ROWS])

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from pipelines.feeds.drafting.cells import most
-from pipelines.feeds.drafting.choosing import Choice
-from pipelines.feeds.drafting.entries import Entry, as_toml
+from pipelines.feeds.drafting.choosing import ColumnChoice
+from pipelines.feeds.drafting.entries import FeedEntry, as_toml
 from pipelines.feeds.drafting.instruments import LOINC, first_instrument, instruments, whole_instruments
-from pipelines.feeds.drafting.seen import Seen
+from pipelines.feeds.drafting.seen import SeenColumn
 from pipelines.feeds.drafting.telling import copayments, telling
 from pipelines.feeds.files.rules import ASKED
 from pipelines.feeds.kinds.registry import KINDS
@@ -35,8 +35,8 @@ _CENTS = re.compile(r"[.,]\d\d?\D*$")
 
 
 def column_lines(
-    kind: str, choices: Mapping[str, Choice], columns: Sequence[Seen], clocks: Mapping[str, Seen]
-) -> Iterator[Entry]:
+    kind: str, choices: Mapping[str, ColumnChoice], columns: Sequence[SeenColumn], clocks: Mapping[str, SeenColumn]
+) -> Iterator[FeedEntry]:
     """Yield a line for each column of ours that is mapped, required, or undecided. clocks: times of day, by column."""
     wide = is_wide(kind, choices)
     for column in KINDS[kind].columns:
@@ -64,22 +64,22 @@ def column_lines(
             yield _line(column, choice, columns, clocks.get(column.name))
 
 
-def _proposed(name: str, value: str, doubt: str = "", note: str = "", *columns: Seen) -> Entry:
+def _proposed(name: str, value: str, doubt: str = "", note: str = "", *columns: SeenColumn) -> FeedEntry:
     """Return a line of `[columns]` as a comment, which a person may accept."""
-    return Entry(name, value, doubt, note, columns, is_active=False, section="columns")
+    return FeedEntry(name, value, doubt, note, columns, is_active=False, section="columns")
 
 
-def _panel(columns: Sequence[Seen]) -> Entry | None:
+def _panel(columns: Sequence[SeenColumn]) -> FeedEntry | None:
     """Return the line of the questionnaire of an instrument whose questions are all there; None if there is none."""
     if name := first_instrument([seen.label for seen in columns]):
         found = instruments()[name]
         code = as_toml(f"{LOINC}|{found['code']}")
         doubt = f"is it the {found['name']} that the target has under this code? If not: its id, name or system|code"
-        return Entry("questionnaire", f"{{ constant = {code} }}", doubt, section="columns")
+        return FeedEntry("questionnaire", f"{{ constant = {code} }}", doubt, section="columns")
     return None
 
 
-def empty_lines(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen]) -> Iterator[Entry]:
+def empty_lines(kind: str, choices: Mapping[str, ColumnChoice], spare: Sequence[SeenColumn]) -> Iterator[FeedEntry]:
     """Yield a proposal for each empty column with the name of a column of ours that has no other choice."""
     for seen in spare:
         found = (column for column in KINDS[kind].columns if column.name not in choices)
@@ -89,17 +89,17 @@ def empty_lines(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen])
             yield _proposed(column.name, source_of(seen), "", note, seen)
 
 
-def is_wide(kind: str, choices: Mapping[str, Choice]) -> bool:
+def is_wide(kind: str, choices: Mapping[str, ColumnChoice]) -> bool:
     """True if answers have a column for each question."""
     return kind == "answers" and "question" not in choices
 
 
-def source_of(seen: Seen) -> str:
+def source_of(seen: SeenColumn) -> str:
     """Return a column's name, or its position, as a feed file writes it."""
     return str(position(seen.name) or as_toml(seen.name))
 
 
-def _line(column: Column, choice: Choice, columns: Sequence[Seen], clock: Seen | None) -> Entry:
+def _line(column: Column, choice: ColumnChoice, columns: Sequence[SeenColumn], clock: SeenColumn | None) -> FeedEntry:
     source, seen = source_of(choice.seen), choice.seen
     value, doubts, note = source, [], ""
     if clock:
@@ -130,24 +130,24 @@ def _line(column: Column, choice: Choice, columns: Sequence[Seen], clock: Seen |
     elif column.name == "question":
         note = "linkId or code of a question"
     used = (seen, *choice.rivals, *([clock] if clock else []))
-    return Entry(column.name, value, "; ".join(doubts), note, used, section="columns")
+    return FeedEntry(column.name, value, "; ".join(doubts), note, used, section="columns")
 
 
-def _others_lost(seen: Seen) -> Iterator[str]:
+def _others_lost(seen: SeenColumn) -> Iterator[str]:
     """Yield the decision to ask for if a path takes only the first value of a list."""
     if seen.first_of:
         lost = f"some objects have several of {as_toml(seen.first_of)}: this takes the first, and the others are lost"
         yield f"{lost}. Export a row for each"
 
 
-def _rivals(column: Column, rivals: Sequence[Seen]) -> str:
+def _rivals(column: Column, rivals: Sequence[SeenColumn]) -> str:
     names = ", ".join(as_toml(rival.name) for rival in rivals)
     if column.shape == "amount":
         return f"which column has the amount paid? {names} has amounts too"
     return f"or {names}?"
 
 
-def reference_doubt(types: Sequence[str], seen: Seen, source: str) -> str:
+def reference_doubt(types: Sequence[str], seen: SeenColumn, source: str) -> str:
     """Return the decision to ask for: does a column have ids of the chart? types: the resource types of the ids."""
     kinds = " or ".join(types)
     walk = f'{{ column = {source}, crosswalk = {{ file = "....csv", from = "...", to = "..." }} }}'
@@ -156,7 +156,7 @@ def reference_doubt(types: Sequence[str], seen: Seen, source: str) -> str:
     return f"{kinds} ids of the chart? If not: {walk}"
 
 
-def _status(seen: Seen, source: str) -> tuple[str, list[str]]:
+def _status(seen: SeenColumn, source: str) -> tuple[str, list[str]]:
     """Return a task's status, with a guess of the meaning of the export's own words."""
     if set(seen.cells) <= set(_STATUSES):
         return source, []
@@ -174,7 +174,7 @@ def _meaning(code: str) -> str:
     return "cancelled" if _CANCELLED.search(code) else "completed" if _DONE.search(code) else "requested"
 
 
-def _amount(seen: Seen, columns: Sequence[Seen]) -> Iterator[str]:
+def _amount(seen: SeenColumn, columns: Sequence[SeenColumn]) -> Iterator[str]:
     below = sum(bool(_BELOW_ZERO(cell)) for cell in seen.cells)
     if most(seen.cells, _BELOW_ZERO):
         yield "below zero, as a ledger has payments: received? Then { column = ..., scale = -1 }"
@@ -191,7 +191,7 @@ def _amount(seen: Seen, columns: Sequence[Seen]) -> Iterator[str]:
             yield f"not in dollars alone: {as_toml(other.name)} has {', '.join(foreign)}"
 
 
-def _labels(seen: Seen, columns: Sequence[Seen], source: str) -> tuple[str, list[str]]:
+def _labels(seen: SeenColumn, columns: Sequence[SeenColumn], source: str) -> tuple[str, list[str]]:
     """Return the labels: several columns of one name, or several labels in a cell."""
     alike = [other for other in columns if other.label == seen.label]
     if len(alike) > 1:
@@ -219,7 +219,7 @@ def _are_parts(cells: Sequence[str], sign: str) -> bool:
     return len(company) * 2 <= len(cells) and all(len(found) > 1 for found in company.values())
 
 
-def _claim(seen: Seen, columns: Sequence[Seen]) -> Iterator[Entry]:
+def _claim(seen: SeenColumn, columns: Sequence[SeenColumn]) -> Iterator[FeedEntry]:
     """Yield proposals for a payment's claim, which makes the payment a copayment. Only a person may accept them."""
     source = source_of(seen)
     said = "a payment with a claim is a copayment and may take the balance below zero"
@@ -243,16 +243,16 @@ def _claim(seen: Seen, columns: Sequence[Seen]) -> Iterator[Entry]:
     )
 
 
-def _comment(column: Column, seen: Seen, choices: Mapping[str, Choice]) -> Entry:
+def _comment(column: Column, seen: SeenColumn, choices: Mapping[str, ColumnChoice]) -> FeedEntry:
     """Return the line of a comment column. Without a comment and its author together, it is only a proposal."""
     whole = "comment_author_id" in choices and "comment" in choices
     source = source_of(seen)
     doubt = reference_doubt(column.shape, seen, source) if isinstance(column.shape, tuple) else ""
     note = "" if whole else "a comment needs its author: comment_author_id"
-    return Entry(column.name, source, doubt, note, (seen,), is_active=whole, section="columns")
+    return FeedEntry(column.name, source, doubt, note, (seen,), is_active=whole, section="columns")
 
 
-def question_lines(spare: Sequence[Seen]) -> Iterator[Entry]:
+def question_lines(spare: Sequence[SeenColumn]) -> Iterator[FeedEntry]:
     """Yield a line for each column that may hold the answers to a question."""
     known = whole_instruments([seen.label for seen in spare])
     answers = [seen for seen in spare if seen.label in known]
@@ -268,11 +268,11 @@ def question_lines(spare: Sequence[Seen]) -> Iterator[Entry]:
             note, doubt = "", told.format(name=found["name"], before=instrument)
         said.add(instrument)
         code, value = found["questions"][question - 1]["code"], f"{{ column = {source_of(seen)}, {how} }}"
-        yield Entry(as_toml(code), value, doubt, note, (seen,), is_active=instrument == first, section="questions")
+        yield FeedEntry(as_toml(code), value, doubt, note, (seen,), is_active=instrument == first, section="questions")
     for seen in spare:
         if how and seen in answers:
             continue
-        yield Entry(
+        yield FeedEntry(
             as_toml(ASKED), source_of(seen),
             "which question does this column answer? Write its linkId or code, or leave the line out",
             columns=(seen,), is_active=False, section="questions",
@@ -285,7 +285,7 @@ _ANOTHER = (
 )
 
 
-def _options(answers: Sequence[Seen]) -> str:
+def _options(answers: Sequence[SeenColumn]) -> str:
     """Return the key by which an instrument's cells name its options; empty if a cell names none."""
     options = instruments()["frequency"]["options"]
     cells = {cell for seen in answers for cell in seen.cells}
@@ -296,14 +296,14 @@ def _options(answers: Sequence[Seen]) -> str:
     return ""
 
 
-def answer_maps(lines: Sequence[Entry]) -> Iterator[Entry]:
+def answer_maps(lines: Sequence[FeedEntry]) -> Iterator[FeedEntry]:
     """Yield the tables of values that the lines of questions refer to."""
     if any('values = "frequency"' in line.value for line in lines):
         for option in instruments()["frequency"]["options"]:
-            yield Entry(as_toml(option["value"]), as_toml(option["code"]), section="maps.frequency")
+            yield FeedEntry(as_toml(option["value"]), as_toml(option["code"]), section="maps.frequency")
 
 
-def may_be_question(seen: Seen) -> bool:
+def may_be_question(seen: SeenColumn) -> bool:
     """True if a column may hold answers: no times, links, addresses or facts of the survey itself."""
     if seen.look in ("nothing", "time", "clock", "link") or seen.is_constant or is_survey_fact(seen.words):
         return False

@@ -14,7 +14,7 @@ from pipelines.feeds.drafting.instruments import LOINC, instruments, known_items
 from pipelines.feeds.drafting.looking import look_at
 from pipelines.feeds.drafting.sniffing import Export
 from pipelines.feeds.terms.vocabulary import is_survey_fact_alone, words_of
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 
 MOST_OPTIONS = 12
 _CODE = re.compile(r"(?<![\d-])(\d{3,5}-\d)(?![\d-])")
@@ -36,14 +36,14 @@ _ONE, _SEVERAL = {"radio", "dropdown", "choice", "yesno", "truefalse", "select_o
 
 
 @dataclass
-class Drafted:
+class DraftedQuestionnaire:
     """A Questionnaire, and notes on what a person must decide."""
 
     body: dict[str, Any]
     notes: list[str] = field(default_factory=list)
 
 
-def draft_questionnaire(path: Path, internal: str) -> Drafted:
+def draft_questionnaire(path: Path, internal: str) -> DraftedQuestionnaire:
     """Draft from an export or a codebook. Raises Unreadable.
 
     internal: the coding system for codes without another system.
@@ -51,13 +51,15 @@ def draft_questionnaire(path: Path, internal: str) -> Drafted:
     export = look_at(path)
     _take_names(export)
     if export.is_objects or not export.names:
-        raise Unreadable(f"{path.name}: a table with a header is expected, of answers or of a codebook")
+        raise UnreadableFile(f"{path.name}: a table with a header is expected, of answers or of a codebook")
     name = re.sub(r"\W+", "", path.name.partition(".")[0].title()) or "Questionnaire"
-    drafted = Drafted({"resourceType": "Questionnaire", "id": _id(path.name.partition(".")[0]), "name": name})
+    drafted = DraftedQuestionnaire(
+        {"resourceType": "Questionnaire", "id": _id(path.name.partition(".")[0]), "name": name}
+    )
     book = _places(export)
     items = list(_of_book(export, book, internal, drafted) if book else _of_columns(export, internal, drafted))
     if not items:
-        raise Unreadable(f"{path.name}: no column of it looks like a question")
+        raise UnreadableFile(f"{path.name}: no column of it looks like a question")
     panel = _panel(items)
     own = {"system": LOINC, "code": panel} if panel else {"system": internal, "code": drafted.body["id"]}
     if not panel:
@@ -78,7 +80,7 @@ def _take_names(export: Export) -> None:
 # --- Columns of answers ---------------------------------------------------------------------------
 
 
-def _of_columns(export: Export, internal: str, drafted: Drafted) -> Iterator[dict[str, Any]]:
+def _of_columns(export: Export, internal: str, drafted: DraftedQuestionnaire) -> Iterator[dict[str, Any]]:
     known, screening = known_items(export.names), screening_questions(export.names)
     for place, name in enumerate(export.names):
         cells = [cell for cell in export.column(place) if cell.strip()]
@@ -99,7 +101,9 @@ def _is_no_question(name: str) -> bool:
     return bool(not name.strip() or about or is_survey_fact_alone(words_of(name)))
 
 
-def _known_item(instrument: str, number: int, name: str, cells: Sequence[str], drafted: Drafted) -> dict[str, Any]:
+def _known_item(
+    instrument: str, number: int, name: str, cells: Sequence[str], drafted: DraftedQuestionnaire
+) -> dict[str, Any]:
     question = instruments()[instrument]["questions"][number - 1]
     frequency = instruments()["frequency"]
     values = {option["value"] for option in frequency["options"]}
@@ -111,7 +115,7 @@ def _known_item(instrument: str, number: int, name: str, cells: Sequence[str], d
     return _choice(name, question["text"], coding, options, repeats=False)
 
 
-def _of_screening(item: dict[str, Any], question: dict[str, Any], drafted: Drafted) -> dict[str, Any]:
+def _of_screening(item: dict[str, Any], question: dict[str, Any], drafted: DraftedQuestionnaire) -> dict[str, Any]:
     """Give an item the code and the words of a screening's question; its options are those of the export."""
     drafted.notes.append(f"{item['linkId']}: by its name question {question['code']} of a PRAPARE; is it?")
     return {**item, "code": [{"system": LOINC, "code": question["code"]}], "text": question["text"]}
@@ -149,7 +153,9 @@ def _places(export: Export) -> dict[str, int]:
     return found if is_book else {}
 
 
-def _of_book(export: Export, book: dict[str, int], internal: str, drafted: Drafted) -> Iterator[dict[str, Any]]:
+def _of_book(
+    export: Export, book: dict[str, int], internal: str, drafted: DraftedQuestionnaire
+) -> Iterator[dict[str, Any]]:
     known = known_items([row[book["name"]] for row in export.rows])
     screening = screening_questions([row[book["name"]].strip() for row in export.rows])
     for row in export.rows:
@@ -185,7 +191,7 @@ def _item(
     kind: str,
     options: list[dict[str, Any]],
     internal: str,
-    drafted: Drafted,
+    drafted: DraftedQuestionnaire,
     repeats: bool = False,
 ) -> dict[str, Any]:
     loinc = _CODE.search(name)

@@ -20,14 +20,14 @@ from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk
 from pipelines.feeds.reading.readers import chunks_apart, reader_of
 from pipelines.feeds.terms.columns import cents
-from pipelines.feeds.terms.record import Around
+from pipelines.feeds.terms.record import BuilderContext
 
 OF_ITSELF: tuple[Needs, ...] = ("payload",)
 Paid = dict[bool, list[int]]
 """The cents of payments: under True those with a claim, under False the others."""
 
 
-class Seen(NamedTuple):
+class SampleFindings(NamedTuple):
     """The findings in a sample, and the known questionnaires.
 
     * keys: by key, the first line with the key, and the content of its row.
@@ -49,7 +49,7 @@ def sample_lines(feed: Feed, path: Path, rows: int, known: Any = None) -> Iterat
         mapper = Mapper(feed, reader.header, reader.name, first_lines=reader.first_lines)
         shown: Counter[str] = Counter()
         paid: Paid = {True: [], False: []}
-        width, seen = len(reader.header or ()), Seen(paid, known, {}, reader.place)
+        width, seen = len(reader.header or ()), SampleFindings(paid, known, {}, reader.place)
         for chunk in chunks_apart(reader, feed.file):
             for line, lines in sorted(_chunk(mapper, chunk, rows - shown.total(), width, seen)):
                 yield f"{path.name}: {reader.places.of(line)}: {lines[0]}"
@@ -67,7 +67,7 @@ def sample_lines(feed: Feed, path: Path, rows: int, known: Any = None) -> Iterat
             yield f"{path.name}: {told}; without a claim: {len(paid[False])}, {others}"
 
 
-def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, around: Seen) -> list[tuple[int, list[str]]]:
+def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, around: SampleFindings) -> list[tuple[int, list[str]]]:
     found = [(row.line, [_bad(mapper, row, width)]) for row in sorted(chunk.bad, key=attrgetter("line"))[:most]]
     rows = chunk.rows[:most]
     taken = mapper.taken(mapper.rows(rows))
@@ -105,7 +105,9 @@ def _bad(mapper: Mapper, row: BadRow, width: int) -> str:
     return f"rejected: {row.fault.message}"
 
 
-def _mapped(mapper: Mapper, rows: list[Any], lines: list[int], around: Seen) -> Iterator[tuple[int, list[str]]]:
+def _mapped(
+    mapper: Mapper, rows: list[Any], lines: list[int], around: SampleFindings
+) -> Iterator[tuple[int, list[str]]]:
     columns, faults = mapper.map(mapper.rows(rows))
     width = max(map(len, columns), default=0)
     records = [{name: cells[place] for name, cells in columns.items()} for place in range(len(lines))]
@@ -127,7 +129,7 @@ def _mapped(mapper: Mapper, rows: list[Any], lines: list[int], around: Seen) -> 
 
 
 def _again(
-    feed: Feed, keys: Iterable[object], lines: Sequence[int], said: Sequence[object], around: Seen
+    feed: Feed, keys: Iterable[object], lines: Sequence[int], said: Sequence[object], around: SampleFindings
 ) -> dict[int, tuple[bool, str]]:
     """Return, by place, the rows whose key repeats: True if the content differs, and a sentence about it.
 
@@ -170,7 +172,7 @@ def _broken(
 def _problems(feed: Feed, rows: Sequence[dict[str, Any]], known: Any) -> Iterator[str]:
     """Yield the problems of a record."""
     full = [{column.name: None for column in feed.kind.columns} | values for values in rows]
-    built = feed.kind.build(rows[0][feed.kind.key], full, Around(Site(), known, feed.file.numbers))
+    built = feed.kind.build(rows[0][feed.kind.key], full, BuilderContext(Site(), known, feed.file.numbers))
     origins = Origins(feed.file, feed.kind)
     for found in built.faults:
         yield f"problem in {origins.told(found.column)}: {found.fault.message}"

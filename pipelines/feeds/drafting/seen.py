@@ -18,7 +18,7 @@ from pipelines.feeds.drafting.cells import (
 )
 from pipelines.feeds.drafting.sniffing import Export
 from pipelines.feeds.mapping.chunk import single
-from pipelines.feeds.terms.numbers import Numbers
+from pipelines.feeds.terms.numbers import NumberFormat
 from pipelines.feeds.terms.paths import parse_path, walk_path
 from pipelines.feeds.terms.vocabulary import words_of
 
@@ -31,7 +31,7 @@ Look = Literal["nothing", "time", "clock", "number", "link", "text"]
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class SeenColumn:
     """A column of an export.
 
     * name: the column's name in the feed file.
@@ -51,7 +51,7 @@ class Seen:
     iso: bool
     dates: tuple[tuple[str, ...], ...]
     clock: str | None
-    numbers: tuple[Numbers, ...]
+    numbers: tuple[NumberFormat, ...]
     days: bool
     is_unix: bool
     distinct: int
@@ -115,7 +115,7 @@ class Seen:
         return 1 < self.distinct <= FEW and self.distinct * 2 <= len(self.cells) and not (self.is_time or self.clock)
 
 
-def columns_of(export: Export) -> list[Seen]:
+def columns_of(export: Export) -> list[SeenColumn]:
     """Return the columns of an export, in their order."""
     if export.is_objects:
         cells: dict[str, list[str]] = {}
@@ -126,14 +126,14 @@ def columns_of(export: Export) -> list[Seen]:
             replace(_seen(name, _label(name), texts, len(export.objects)), first_of=_first_of(name, export.objects))
             for name, texts in cells.items()
         ]
-    found: list[Seen] = []
+    found: list[SeenColumn] = []
     for place, name in enumerate(export.names):
         own = export.name_of(place)
         found.append(_seen(own, name or own, export.column(place), len(export.rows)))
     return found
 
 
-def seen_together(first: Seen, second: Seen, export: Export) -> Seen:
+def seen_together(first: SeenColumn, second: SeenColumn, export: Export) -> SeenColumn:
     """Return two columns joined row by row with a space: a date and its time of day."""
     places = [export.names.index(seen.label) for seen in (first, second)]
     rows = [[row[place].strip() for place in places if place < len(row)] for row in export.rows]
@@ -141,7 +141,7 @@ def seen_together(first: Seen, second: Seen, export: Export) -> Seen:
     return _seen(first.name, first.label, [text for text in joined if text], len(rows))
 
 
-def _seen(name: str, label: str, cells: Sequence[str], rows: int) -> Seen:
+def _seen(name: str, label: str, cells: Sequence[str], rows: int) -> SeenColumn:
     iso = most(cells, is_iso)
     dates = () if iso else tuple(date_formats(cells[:LOOKED_AT]))
     if len(cells) > LOOKED_AT and any(len(alike) > 1 for alike in dates):
@@ -149,7 +149,7 @@ def _seen(name: str, label: str, cells: Sequence[str], rows: int) -> Seen:
     clock = None if iso or dates else clock_format(cells[:LOOKED_AT])
     numbers = () if iso or dates or clock else tuple(number_formats(cells))
     days, is_unix = (bool(numbers) and told(cells) for told in (are_day_counts, are_unix_times))
-    return Seen(name, label, tuple(cells), rows, iso, dates, clock, numbers, days, is_unix, len(Counter(cells)))
+    return SeenColumn(name, label, tuple(cells), rows, iso, dates, clock, numbers, days, is_unix, len(Counter(cells)))
 
 
 def _label(path: str) -> str:

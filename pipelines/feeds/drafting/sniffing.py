@@ -7,13 +7,13 @@ from itertools import islice
 from typing import Any
 
 from fhir_service.interface.json_text import object_in
-from pipelines.feeds.drafting.encodings import decoded
-from pipelines.feeds.drafting.tables import ROWS, Row, Written, header_of, width_of, written
+from pipelines.feeds.drafting.encodings import decoded_beginning
+from pipelines.feeds.drafting.tables import ROWS, Row, WrittenForm, header_of, width_of, written_form
 from pipelines.feeds.reading.headings import is_heading_of_rows
 from pipelines.feeds.reading.packed import Content
 from pipelines.feeds.terms.names import position
 from pipelines.feeds.terms.totals import FOOTS, is_aside, is_title, total_word
-from pipelines.home.batch import Unreadable, reading_file
+from pipelines.home.batch import UnreadableFile, reading_file
 
 HEAD = 256 << 10
 
@@ -38,7 +38,7 @@ class Export:
 
     form: str
     encoding: str = "utf-8"
-    written: Written = field(default_factory=Written)
+    written: WrittenForm = field(default_factory=WrittenForm)
     header: int = 1
     header_sure: bool = True
     names: list[str] = field(default_factory=list)
@@ -78,16 +78,16 @@ def look_at_text(content: Content) -> Export:
     name = content.name
     with reading_file(name), content.open() as file:
         start = file.read(HEAD)
-    found = decoded(name, start)
+    found = decoded_beginning(name, start)
     lines = found.text.splitlines(keepends=True)
     is_whole = len(start) < HEAD
     if objects := _objects(lines if is_whole else lines[:-1]):
         return Export("ndjson", found.encoding, objects=objects, letters=found.letters, others=found.others)
     if found.text.lstrip().startswith("{"):  # as a table, the cells of its first row would become the names of columns
-        raise Unreadable(f"{name}: the first line is no JSON object; correct it, or take another export")
-    how, rivals = written(lines if is_whole else lines[:-1])
+        raise UnreadableFile(f"{name}: the first line is no JSON object; correct it, or take another export")
+    how, rivals = written_form(lines if is_whole else lines[:-1])
     if not how.rows:
-        raise Unreadable(f"{name}: the file is empty")
+        raise UnreadableFile(f"{name}: the file is empty")
     export = of_rows(how.rows, "csv", is_whole=is_whole)
     export.encoding, export.letters, export.others = found.encoding, found.letters, found.others
     export.written, export.rivals = how, rivals

@@ -19,7 +19,7 @@ LONGEST_NAME = 400
 Row = tuple[int, list[str]]
 
 
-class Written(NamedTuple):
+class WrittenForm(NamedTuple):
     """The form in which rows are written. agreement: the share of rows with the most frequent number of fields."""
 
     delimiter: str = ","
@@ -31,14 +31,14 @@ class Written(NamedTuple):
     width: int = 0
 
 
-class Header(NamedTuple):
+class HeaderPlace(NamedTuple):
     """The place of the header's row, None for none. is_sure: False if another row could be the header."""
 
     place: int | None
     is_sure: bool
 
 
-def written(lines: Sequence[str]) -> tuple[Written, tuple[str, ...]]:
+def written_form(lines: Sequence[str]) -> tuple[WrittenForm, tuple[str, ...]]:
     """Return the form of the rows, and the other delimiters that would also split them into fields."""
     tried = [_read(lines, sign) for sign in DELIMITERS]
     best = max(tried, key=_fitness)
@@ -52,12 +52,12 @@ def written(lines: Sequence[str]) -> tuple[Written, tuple[str, ...]]:
 _SURE = 0.9
 
 
-def _names(found: Written) -> bool:
+def _names(found: WrittenForm) -> bool:
     """True if the rows have a header by this delimiter."""
     return found.rows[0][1] != [""] and len(found.rows[0][1]) == found.width and header_of(found.rows).place is not None
 
 
-def _variants(lines: Sequence[str], best: Written) -> Iterator[Written]:
+def _variants(lines: Sequence[str], best: WrittenForm) -> Iterator[WrittenForm]:
     """Yield the rows read with other quotes, escapes or spaces that the text contains; the best fit wins."""
     text, sign = "".join(lines[:ROWS]), re.escape(best.delimiter)
     spaced = best.delimiter != " " and len(re.findall(rf"{sign} +\"", text)) + _all_spaced(lines, best.delimiter)
@@ -75,13 +75,13 @@ def _all_spaced(lines: Sequence[str], sign: str) -> int:
     return number if number == sum(line.count(f"{sign} ") for line in lines[:FIRST_ROWS]) else 0
 
 
-def _fitness(found: Written) -> tuple[float, int]:
+def _fitness(found: WrittenForm) -> tuple[float, int]:
     return found.agreement if found.width > 1 else 0.0, found.width
 
 
-def _read(lines: Sequence[str], sign: str, *, bonus: bool = False, **how: object) -> Written:
+def _read(lines: Sequence[str], sign: str, *, bonus: bool = False, **how: object) -> WrittenForm:
     """Return the rows read in this form. bonus: prefer the form over an equal fit, as its signs occur in the text."""
-    asked = Written(sign, **how)  # type: ignore[arg-type]
+    asked = WrittenForm(sign, **how)  # type: ignore[arg-type]
     rows = tuple(_rows(lines, asked))
     if not rows:
         return asked
@@ -90,7 +90,7 @@ def _read(lines: Sequence[str], sign: str, *, bonus: bool = False, **how: object
     return asked._replace(rows=rows, width=width, agreement=share + (0.001 if bonus else 0.0))
 
 
-def _rows(lines: Sequence[str], asked: Written) -> Iterator[Row]:
+def _rows(lines: Sequence[str], asked: WrittenForm) -> Iterator[Row]:
     """Yield the first rows, each with the physical line that it begins on."""
     reader = csv.reader(
         io.StringIO("".join(lines), newline=""),
@@ -117,7 +117,7 @@ def width_of(rows: Sequence[Row]) -> int:
 # --- The header -----------------------------------------------------------------------------------
 
 
-def header_of(rows: Sequence[Row]) -> Header:
+def header_of(rows: Sequence[Row]) -> HeaderPlace:
     """Return the row that names columns, after titles and lines of delimiters."""
     width = width_of(rows)
     likely = [place for place, (_, cells) in enumerate(rows[:FIRST_ROWS]) if _is_full(cells, width)]
@@ -127,11 +127,11 @@ def header_of(rows: Sequence[Row]) -> Header:
         if could_name(names) and not _again_below(names, body):
             if _tells(names, body) or (not body and len(names) > 1):
                 if "" in names and (fuller := _fuller(rows, likely[number + 1 : _TRIED], width)):
-                    return Header(fuller, is_sure=False)
-                return Header(place, is_sure=not number)
+                    return HeaderPlace(fuller, is_sure=False)
+                return HeaderPlace(place, is_sure=not number)
             if not number and _all_texts(body) and _known(names):
-                return Header(place, is_sure=False)
-    return Header(None, is_sure=False)
+                return HeaderPlace(place, is_sure=False)
+    return HeaderPlace(None, is_sure=False)
 
 
 def _fuller(rows: Sequence[Row], places: Sequence[int], width: int) -> int | None:

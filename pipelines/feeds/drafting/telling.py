@@ -4,8 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from pipelines.feeds.drafting.entries import Entry, as_toml
-from pipelines.feeds.drafting.seen import Seen
+from pipelines.feeds.drafting.entries import FeedEntry, as_toml
+from pipelines.feeds.drafting.seen import SeenColumn
 from pipelines.feeds.drafting.sniffing import Export
 from pipelines.feeds.files.rules import ASKED
 from pipelines.feeds.terms.totals import total_word
@@ -28,7 +28,7 @@ _NO_PAYMENT = re.compile(
 _COPAYMENT = re.compile(r"\bco-?pay|zuzahlung|selbstbehalt", re.IGNORECASE)
 
 
-def telling(columns: Sequence[Seen], kind: str) -> list[Seen]:
+def telling(columns: Sequence[SeenColumn], kind: str) -> list[SeenColumn]:
     """Return the columns whose few texts distinguish kinds of rows."""
     words = {"payments": _TELLING, "answers": _OF_ANSWERS}.get(kind, set())
     return [
@@ -42,7 +42,7 @@ def telling(columns: Sequence[Seen], kind: str) -> list[Seen]:
     ]
 
 
-def _is_of_card(seen: Seen) -> bool:
+def _is_of_card(seen: SeenColumn) -> bool:
     """True if a column tells how a card was checked: named like a check, with texts of a letter or two."""
     words = set(seen.words)
     return all(len(code) <= _CHECKED for code in seen.codes) and bool(
@@ -53,7 +53,7 @@ def _is_of_card(seen: Seen) -> bool:
 _CHECKED = 2
 
 
-def _flags(columns: Sequence[Seen]) -> list[Seen]:
+def _flags(columns: Sequence[SeenColumn]) -> list[SeenColumn]:
     """Return the yes/no columns that say if a row counts, such as `paid` or `voided`."""
     return [
         seen
@@ -62,12 +62,12 @@ def _flags(columns: Sequence[Seen]) -> list[Seen]:
     ]
 
 
-def _numbered(columns: Sequence[Seen]) -> list[Seen]:
+def _numbered(columns: Sequence[SeenColumn]) -> list[SeenColumn]:
     """Return the columns of a few numbers that say if a payment was accepted, such as `Response Code`."""
     return [seen for seen in columns if seen.is_coded and seen.look == "number" and set(seen.words) & _CODED]
 
 
-def _tells_other_rows(seen: Seen) -> bool:
+def _tells_other_rows(seen: SeenColumn) -> bool:
     """True if some of its few texts say that a row is no received payment, whatever the column's name."""
     if seen.look != "text" or len(seen.words) >= _LONG:
         return False
@@ -75,7 +75,7 @@ def _tells_other_rows(seen: Seen) -> bool:
     return bool(found - _CARDS if "card" in seen.words else found)
 
 
-def copayments(columns: Sequence[Seen]) -> tuple[Seen, list[str]] | None:
+def copayments(columns: Sequence[SeenColumn]) -> tuple[SeenColumn, list[str]] | None:
     """Return the column that marks copayments, and its texts that do; None if there is none."""
     for seen in columns:
         if found := [code for code in seen.codes if _COPAYMENT.search(code)]:
@@ -83,7 +83,7 @@ def copayments(columns: Sequence[Seen]) -> tuple[Seen, list[str]] | None:
     return None
 
 
-def taken(columns: Sequence[Seen], kind: str, *, in_doubt: bool) -> Iterator[Entry]:
+def rows_to_take(columns: Sequence[SeenColumn], kind: str, *, in_doubt: bool) -> Iterator[FeedEntry]:
     """Yield the rows to take. in_doubt: True if several columns have amounts, as charges and payments do."""
     found = telling(columns, kind)
     charging = [seen for seen in columns if _tells_other_rows(seen)] if kind == "payments" else []
@@ -94,18 +94,18 @@ def taken(columns: Sequence[Seen], kind: str, *, in_doubt: bool) -> Iterator[Ent
     open_ = [seen for seen in found if kind != "payments" or _tells_rows(seen)]
     for seen in dict.fromkeys([*must, *open_, *flags]):
         asked = "which rows are payments received? It has " if kind == "payments" else "are all rows wanted? It has "
-        yield Entry(
+        yield FeedEntry(
             as_toml(seen.name), as_toml(ASKED), asked + _counted(seen), columns=(seen,), is_active=seen in must,
             section="take",
         )  # fmt: skip
 
 
-def _tells_rows(seen: Seen) -> bool:
+def _tells_rows(seen: SeenColumn) -> bool:
     words = set(seen.words)
     return bool(words & (_ROWS | (_CODED if seen.look == "number" else set()))) and not words & _MEANS
 
 
-def _counted(seen: Seen) -> str:
+def _counted(seen: SeenColumn) -> str:
     """Return the texts of a column of codes, each with its number among the rows seen."""
     numbers = Counter(seen.cells)
     empty = seen.rows - len(seen.cells)
@@ -115,7 +115,7 @@ def _counted(seen: Seen) -> str:
     return ", ".join(told)
 
 
-def skipped(export: Export) -> Iterator[Entry]:
+def rows_to_leave_out(export: Export) -> Iterator[FeedEntry]:
     """Yield the rows to leave out: totals among the rows, and lines below the table."""
     words: dict[int, list[str]] = {}
     lines: dict[int, list[int]] = {}
@@ -128,7 +128,7 @@ def skipped(export: Export) -> Iterator[Entry]:
             f"{_lines(lines[place])} begin{'s' * (len(lines[place]) == 1)} with this word, like a total or the end"
             " of a table"
         )
-        yield Entry(
+        yield FeedEntry(
             as_toml(export.name_of(place)),
             f"{{ starts = {as_toml(list(dict.fromkeys(found)))} }}",
             said,
@@ -136,14 +136,14 @@ def skipped(export: Export) -> Iterator[Entry]:
         )
 
 
-def titles(export: Export) -> Iterator[Entry]:
+def titles(export: Export) -> Iterator[FeedEntry]:
     """Yield a proposal for titles above a repeated header: only a person knows what the rows below them are."""
     if export.titles:
         doubt = (
             f"{_lines(export.titles)}: a title above a repeated header; does it begin other rows? The rows"
             " below it are rejected, unless"
         )
-        yield Entry(
+        yield FeedEntry(
             as_toml(export.name_of(0)),
             as_toml(ASKED),
             f"{doubt} this line names the title",
@@ -157,7 +157,7 @@ def _lines(lines: Sequence[int]) -> str:
     return f"line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines[:LINES]))}{more}"
 
 
-def again(export: Export) -> Iterator[str]:
+def other_tables(export: Export) -> Iterator[str]:
     """Yield a remark on lines where another table seems to begin."""
     if export.again:
         yield (
@@ -166,17 +166,17 @@ def again(export: Export) -> Iterator[str]:
         )
 
 
-def between(export: Export, kind: str) -> Iterator[Entry]:
+def titles_between(export: Export, kind: str) -> Iterator[FeedEntry]:
     """Yield a proposal for titles between rows of payments: the payments below such a title are rejected."""
     if export.between and kind == "payments":
         doubt = (
             f"{_lines(export.between)}: titles between rows; do they begin rows of another kind? Payments"
             " below them are rejected, unless"
         )
-        yield Entry("one_table", "true", f"{doubt} this line is kept", is_active=False)
+        yield FeedEntry("one_table", "true", f"{doubt} this line is kept", is_active=False)
 
 
-def trailer(export: Export, key: Seen | None) -> Iterator[Entry]:
+def trailer(export: Export, key: SeenColumn | None) -> Iterator[FeedEntry]:
     """Yield the proposal for a last row that is unlike the others."""
     if export.trailer is None:
         return
@@ -185,6 +185,6 @@ def trailer(export: Export, key: Seen | None) -> Iterator[Entry]:
     column = key.name if key and not word else export.name_of(min(place, len(export.names) - 1))
     when = f"{{ {as_toml(column)} = {f'{{ starts = {as_toml(word)} }}' if word else as_toml(ASKED)} }}"
     said = "the last row is unlike the others; if it is a total, say by which text it is recognised, and what it counts"
-    yield Entry("when", when, said, is_active=False, section="trailer")
+    yield FeedEntry("when", when, said, is_active=False, section="trailer")
     counts = 'the column with the number of rows; amount = "..." where it has the sum'
-    yield Entry("rows", as_toml(ASKED), note=counts, is_active=False, section="trailer")
+    yield FeedEntry("rows", as_toml(ASKED), note=counts, is_active=False, section="trailer")

@@ -22,9 +22,9 @@ from pipelines.feeds.files.mistakes import at_line, mistakes
 from pipelines.feeds.files.rules import BadFeed, check_feed
 from pipelines.feeds.kinds.registry import kind_of
 from pipelines.feeds.terms.names import values_of, walk_all
-from pipelines.feeds.terms.record import Kind
+from pipelines.feeds.terms.record import RecordKind
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.feeds.terms.texts import composed
+from pipelines.feeds.terms.texts import composed_text
 from pipelines.feeds.terms.values import Crosswalk
 from pipelines.home.batch import is_control, reading_file
 from pipelines.home.exits import WronglyAsked
@@ -69,7 +69,7 @@ class Feed:
         return self.file.source
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> RecordKind:
         return kind_of(self.file)
 
     @property
@@ -227,7 +227,7 @@ def load_feed(path: Path, builtin: bool = False, environ: Mapping[str, str] = os
 def _text(path: Path) -> str:
     try:
         with reading_file(path.name, FeedError):
-            return composed(path.read_bytes().decode("utf-8-sig"))
+            return composed_text(path.read_bytes().decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise FeedError(f"{path.name}: a feed file is UTF-8") from None
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.feeds.terms.columns import MADE_A_NUMBER
-from pipelines.feeds.terms.texts import composed, folded
+from pipelines.feeds.terms.texts import composed_text, folded_text
 from pipelines.feeds.terms.values import Crosswalk
 from pipelines.home.batch import reading_file
 from pipelines.home.exits import WronglyAsked
@@ -33,7 +33,7 @@ def read_csv(folder: Path, crosswalk: Crosswalk) -> dict[str, str]:
             (folder / str(crosswalk.file)).open(newline="", encoding=encoding) as file,
         ):
             rows = csv.reader(file, strict=True, delimiter=crosswalk.delimiter)
-            names = [composed(cell.strip()) for cell in next(rows, [])]
+            names = [composed_text(cell.strip()) for cell in next(rows, [])]
             at, wanted = _places(place, names, crosswalk), _wanted(place, names, crosswalk)
             whole = (row for row in rows if _is_whole(place, row, rows.line_num, len(names), max(at)))
             return _table(place, ((rows.line_num, *_picked(row, at)) for row in whole if wanted(row)))
@@ -117,11 +117,11 @@ def _table(place: str, pairs: Pairs) -> dict[str, str]:
     """Return the pairs as value to value. Raises BadCrosswalk if a value has two translations."""
     found: dict[str, str] = {}
     for line, *pair in pairs:
-        before, after = ("" if cell is None else composed(str(cell).strip()) for cell in pair)
+        before, after = ("" if cell is None else composed_text(str(cell).strip()) for cell in pair)
         for cell in (before, after):
             if MADE_A_NUMBER.fullmatch(cell):
                 raise BadCrosswalk(f"{place}: line {line}: a spreadsheet has made a number of an id; enter it as text")
-        before = folded(before)
+        before = folded_text(before)
         if found.setdefault(before, after) != after:
             raise BadCrosswalk(f"{place}: line {line}: a value that is translated in two ways")
     found.pop("", None)
@@ -142,11 +142,11 @@ def add_entries(folder: Path, walk: Crosswalk, entries: Mapping[str, str]) -> in
     if any(MADE_A_NUMBER.fullmatch(entry) for entry in entries.values()):
         raise BadCrosswalk(f"{place}: a spreadsheet has made a number of an id; enter it as text")
     known = read_csv(folder, walk)
-    new = {value: entry for value, entry in entries.items() if folded(composed(value)) not in known}
+    new = {value: entry for value, entry in entries.items() if folded_text(composed_text(value)) not in known}
     path = folder / walk.file
     text = path.read_bytes().decode(walk.encoding)
     rows = csv.reader(io.StringIO(text), delimiter=walk.delimiter)
-    names = [composed(cell.strip().removeprefix("\ufeff")) for cell in next(rows, [])]
+    names = [composed_text(cell.strip().removeprefix("\ufeff")) for cell in next(rows, [])]
     filled = {name: next(iter(test.is_), "") for name, test in walk.where}
     out = io.StringIO()
     out.write(text if text.endswith(("\n", "\r")) or not text else text + "\n")

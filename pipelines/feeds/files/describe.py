@@ -20,12 +20,12 @@ def describe(feed: Feed) -> Iterator[tuple[str, str, str]]:
         yield "comment", "Task.note", "; ".join(parts)
 
 
-def taken(feed: Feed) -> str:
+def describe_taken(feed: Feed) -> str:
     """Describe the rows that the feed takes."""
     return _conditions(feed.file.take) if feed.file.take else "every row"
 
 
-def skipped(feed: Feed) -> str:
+def describe_skipped(feed: Feed) -> str:
     """Describe the rows that are no records, because one of the conditions is true; empty for none."""
     return _conditions(feed.file.skip, " or ")
 

@@ -5,8 +5,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from pipelines.feeds.terms.columns import Column, Fault
-from pipelines.feeds.terms.record import Around, Built, Found, Kind, Values, id_of, refer
+from pipelines.feeds.terms.columns import Column, ValueFault
+from pipelines.feeds.terms.record import BuilderContext, BuiltRecord, RecordFault, RecordKind, Values, id_of, refer
 from pipelines.feeds.terms.times import micros, resource_micros
 
 ROOT = "QuestionnaireResponse"
@@ -29,7 +29,7 @@ ANSWERS_OF_A_ROW = ("answer_code", "answer_text", "answer_number")
 ELEMENTS = {column.name: column.element for column in COLUMNS}
 
 
-def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
+def build(key: str | None, rows: Sequence[Values], around: BuilderContext) -> BuiltRecord:
     """Return the QuestionnaireResponse of the rows that share a key. Values that could not be mapped are left out."""
     if any("resource" in row for row in rows):
         return built_of_resource(key, rows, around)
@@ -43,24 +43,26 @@ def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
     return built(key, first, body, faults)._replace(rows=tuple(each for _, each in items))
 
 
-def put_together(key: str | None, first: Values, items: Sequence[dict[str, Any]], around: Around) -> Built:
+def put_together(
+    key: str | None, first: Values, items: Sequence[dict[str, Any]], around: BuilderContext
+) -> BuiltRecord:
     """Return the QuestionnaireResponse of rows with one of these items each, which otherwise agree with the first."""
-    faults: list[Found] = []
+    faults: list[RecordFault] = []
     _, address = named_questionnaire(first.get("questionnaire"), around, faults)
     return built(key, first, head(first, address, around) | {"item": [*items]}, faults)
 
 
 def built(
-    key: str | None, row: Values, body: dict[str, Any], faults: Sequence[Found], places: Sequence[str] = ()
-) -> Built:
+    key: str | None, row: Values, body: dict[str, Any], faults: Sequence[RecordFault], places: Sequence[str] = ()
+) -> BuiltRecord:
     """Return a response with its lane: the encounter, else the note, else the patient."""
     patient, encounter, note = row.get("patient_id"), row.get("encounter_id"), row.get("note_id")
     lane = encounter or (note and f"note/{note}") or patient or f"response/{key}"
     at = micros(row.get("authored"))
-    return Built(body, patient and patient[8:], lane, at, faults=tuple(faults), places=tuple(places))
+    return BuiltRecord(body, patient and patient[8:], lane, at, faults=tuple(faults), places=tuple(places))
 
 
-def head(row: Values, address: str | None, around: Around) -> dict[str, Any]:
+def head(row: Values, address: str | None, around: BuilderContext) -> dict[str, Any]:
     """Return the body without the answers."""
     body: dict[str, Any] = {"resourceType": ROOT, "status": "completed"}
     if note := row.get("note_id"):
@@ -75,20 +77,22 @@ def head(row: Values, address: str | None, around: Around) -> dict[str, Any]:
     return body
 
 
-def _disagreements(rows: Sequence[Values]) -> list[Found]:
+def _disagreements(rows: Sequence[Values]) -> list[RecordFault]:
     """Return a fault for each shared column in which the rows of a response differ (FEED-ANS-10)."""
     shared = [[*map(row.get, COMMON)] for row in rows]
     if shared.count(shared[0]) == len(rows):
         return []
     differing = [name for name, *found in zip(COMMON, *shared, strict=True) if found.count(found[0]) < len(rows)]
     message = "the rows of this response do not agree on it"
-    return [Found(Fault("FEED-ANS-10", message), ELEMENTS[name], name) for name in differing]
+    return [RecordFault(ValueFault("FEED-ANS-10", message), ELEMENTS[name], name) for name in differing]
 
 
 # --- Questionnaire and question -------------------------------------------------------------------
 
 
-def named_questionnaire(text: str | None, around: Around, faults: list[Found]) -> tuple[Any | None, str | None]:
+def named_questionnaire(
+    text: str | None, around: BuilderContext, faults: list[RecordFault]
+) -> tuple[Any | None, str | None]:
     """Return the questionnaire that a cell names, and its address.
 
     An unknown id keeps its address, so that a rule of the interface reports it.
@@ -112,12 +116,12 @@ def _looks_like_an_id(text: str) -> bool:
     return len(text) <= 64 and text.replace("-", "").replace(".", "").isalnum() and text.isascii()
 
 
-def _fault(rule: str, message: str, column: str, row: int | None = None) -> Found:
-    return Found(Fault(rule, message), ELEMENTS[column], column, row)
+def _fault(rule: str, message: str, column: str, row: int | None = None) -> RecordFault:
+    return RecordFault(ValueFault(rule, message), ELEMENTS[column], column, row)
 
 
 @lru_cache(maxsize=256)
-def _links_by_code(known: "Same") -> dict[str, list[str]]:
+def _links_by_code(known: "SameQuestionnaire") -> dict[str, list[str]]:
     """Return the linkIds of a questionnaire's items by `code` and `system|code`."""
     found: dict[str, list[str]] = {}
     for link, item in known.questionnaire.questions.items():
@@ -128,7 +132,7 @@ def _links_by_code(known: "Same") -> dict[str, list[str]]:
     return found
 
 
-class Same:
+class SameQuestionnaire:
     """A questionnaire as the key of a cache, compared by identity, not by content."""
 
     def __init__(self, questionnaire: Any) -> None:
@@ -138,17 +142,17 @@ class Same:
         return id(self.questionnaire)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and other.questionnaire is self.questionnaire
+        return isinstance(other, SameQuestionnaire) and other.questionnaire is self.questionnaire
 
 
-def link_id(text: str, known: Any | None, faults: list[Found], row: int | None = None) -> str:
+def link_id(text: str, known: Any | None, faults: list[RecordFault], row: int | None = None) -> str:
     """Return the linkId that a cell names: the cell's text, or the question with the code in it.
 
     An unknown text is returned as it is, so that a rule of the interface reports it.
     """
     if known is None or text in known.questions:
         return text
-    links = _links_by_code(Same(known)).get(text, [])
+    links = _links_by_code(SameQuestionnaire(known)).get(text, [])
     if len(links) > 1:
         faults.append(
             _fault(
@@ -161,7 +165,7 @@ def link_id(text: str, known: Any | None, faults: list[Found], row: int | None =
 # --- Answers --------------------------------------------------------------------------------------
 
 
-class _Choices(dict[tuple[str, str], dict[str, Any] | None]):
+class _ChoiceCache(dict[tuple[str, str], dict[str, Any] | None]):
     """A cache of the items of rows that only choose an option, by question and code, since few such pairs occur.
 
     None if several questions of the questionnaire have the code. Items are shared, and must never be changed.
@@ -176,15 +180,15 @@ class _Choices(dict[tuple[str, str], dict[str, Any] | None]):
     def __missing__(self, asked: tuple[str, str]) -> dict[str, Any] | None:
         if len(self) >= self.MOST:
             self.clear()
-        faults: list[Found] = []
+        faults: list[RecordFault] = []
         link = link_id(asked[0], self._known, faults)
         found = self[asked] = None if faults else _item(link, _answer("answer_code", asked[1], link, self._known))
         return found
 
 
 @lru_cache(maxsize=256)
-def _choices(known: Same) -> _Choices:
-    return _Choices(known.questionnaire)
+def _choices(known: SameQuestionnaire) -> _ChoiceCache:
+    return _ChoiceCache(known.questionnaire)
 
 
 def _item(link: str, *answers: dict[str, Any]) -> dict[str, Any]:
@@ -192,14 +196,14 @@ def _item(link: str, *answers: dict[str, Any]) -> dict[str, Any]:
 
 
 def _items(
-    rows: Sequence[Values], known: Any | None, faults: list[Found]
+    rows: Sequence[Values], known: Any | None, faults: list[RecordFault]
 ) -> list[tuple[dict[str, Any], Sequence[int]]]:
     """Return one item per question, in the order of the rows, with the row of each of its answers.
 
     Several rows of a question are several answers.
     """
     items: dict[str, tuple[dict[str, Any], list[int]]] = {}
-    choices = _choices(Same(known))
+    choices = _choices(SameQuestionnaire(known))
     for number, row in enumerate(rows):
         question, code, text, figure = row.get("question"), *map(row.get, ANSWERS_OF_A_ROW)
         if question is not None and code is not None and text is None and figure is None:
@@ -256,9 +260,9 @@ def whole(resource: dict[str, Any]) -> Values:
     return {"resource": resource | {"questionnaire": name}}
 
 
-def built_of_resource(key: str | None, rows: Sequence[Values], around: Around) -> Built:
+def built_of_resource(key: str | None, rows: Sequence[Values], around: BuilderContext) -> BuiltRecord:
     """Return a QuestionnaireResponse that came as a resource, with the target's address of the questionnaire."""
-    faults: list[Found] = []
+    faults: list[RecordFault] = []
     body = dict(next(row["resource"] for row in rows if "resource" in row))
     if len(rows) > 1:
         faults.append(
@@ -270,10 +274,10 @@ def built_of_resource(key: str | None, rows: Sequence[Values], around: Around) -
         del body["questionnaire"]
     patient, encounter = id_of(body.get("subject")), id_of(body.get("encounter"))
     lane = f"Encounter/{encounter}" if encounter else f"Patient/{patient}" if patient else f"response/{key}"
-    return Built(body, patient, lane, resource_micros(body.get("authored")), faults=tuple(faults))
+    return BuiltRecord(body, patient, lane, resource_micros(body.get("authored")), faults=tuple(faults))
 
 
-ANSWERS = Kind(
+ANSWERS = RecordKind(
     "answers",
     ROOT,
     "response_id",

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from pipelines.feeds.terms.columns import Column, Fault, cents
-from pipelines.feeds.terms.record import Around, Built, Found, Kind, Values, id_of, refer
+from pipelines.feeds.terms.columns import Column, ValueFault, cents
+from pipelines.feeds.terms.record import BuilderContext, BuiltRecord, RecordFault, RecordKind, Values, id_of, refer
 from pipelines.feeds.terms.times import micros, resource_micros
 
 COLUMNS = (
@@ -22,14 +22,16 @@ UNTIL_SENT = "2000-01-01T00:00:00+00:00"
 The sent body has the time of the first attempt, so that the content hash of a file does not depend on the time of its
 import.
 """
-REFUND = Found(
-    Fault("PAY-25", "a refund: the amount is below zero, and the interface takes payments only; enter it in the chart"),
+REFUND = RecordFault(
+    ValueFault(
+        "PAY-25", "a refund: the amount is below zero, and the interface takes payments only; enter it in the chart"
+    ),
     "PaymentNotice.amount",
     "amount",
 )
 
 
-def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
+def build(key: str | None, rows: Sequence[Values], around: BuilderContext) -> BuiltRecord:
     """Return the PaymentNotice of a row. Values that could not be mapped are left out."""
     (row,) = rows
     if "resource" in row:
@@ -47,7 +49,7 @@ def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
     body["recipient"] = {}
     faults = (REFUND,) if amount and amount.startswith("-") and Decimal(amount) else ()
     at = micros(row.get("paid_on"))
-    return Built(body, patient and patient[8:], patient or f"payment/{key}", at, cents(amount), faults)
+    return BuiltRecord(body, patient and patient[8:], patient or f"payment/{key}", at, cents(amount), faults)
 
 
 def is_copayment(body: Mapping[str, Any], url: str) -> bool:
@@ -55,7 +57,7 @@ def is_copayment(body: Mapping[str, Any], url: str) -> bool:
     return any(extension.get("url") == url for extension in body.get("extension") or ())
 
 
-def _whole(key: str | None, row: Values) -> Built:
+def _whole(key: str | None, row: Values) -> BuiltRecord:
     """Return a PaymentNotice that came as a resource, with the placeholder for its time of payment in `created`."""
     body = row["resource"]
     amount = body.get("amount")
@@ -65,7 +67,7 @@ def _whole(key: str | None, row: Values) -> Built:
     patient = id_of(body.get("request"))
     lane = f"Patient/{patient}" if patient else f"payment/{key}"
     faults = (REFUND,) if isinstance(value, Decimal) and value < 0 else ()
-    return Built(body, patient, lane, None if row.get("at") is None else int(row["at"]), _cents(value), faults)
+    return BuiltRecord(body, patient, lane, None if row.get("at") is None else int(row["at"]), _cents(value), faults)
 
 
 def whole(resource: dict[str, Any]) -> Values:
@@ -78,7 +80,7 @@ def _cents(value: Any) -> int | None:
     return cents(f"{value:f}") if isinstance(value, Decimal) and abs(value.adjusted()) < 40 else None
 
 
-PAYMENTS = Kind(
+PAYMENTS = RecordKind(
     "payments",
     "PaymentNotice",
     "payment_id",

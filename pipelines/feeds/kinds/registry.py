@@ -4,13 +4,13 @@ from pipelines.feeds.kinds.answers import ANSWERS
 from pipelines.feeds.kinds.payments import PAYMENTS
 from pipelines.feeds.kinds.tasks import TASKS, TASKS_BY_COMMENT
 from pipelines.feeds.kinds.wide import WIDE_ANSWERS
-from pipelines.feeds.terms.record import Kind
+from pipelines.feeds.terms.record import RecordKind
 from pipelines.feeds.terms.schema import FeedFile
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (PAYMENTS, ANSWERS, TASKS)}
+KINDS: dict[str, RecordKind] = {kind.name: kind for kind in (PAYMENTS, ANSWERS, TASKS)}
 
 
-def kind_of(file: FeedFile) -> Kind:
+def kind_of(file: FeedFile) -> RecordKind:
     """Return the kind of a feed's records. A column per question, and a row per comment, have kinds of their own."""
     if file.questions:
         return WIDE_ANSWERS

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.feeds.terms.columns import Column, Fault
-from pipelines.feeds.terms.record import Around, Built, Found, Kind, Values, id_of, refer
+from pipelines.feeds.terms.columns import Column, ValueFault
+from pipelines.feeds.terms.record import BuilderContext, BuiltRecord, RecordFault, RecordKind, Values, id_of, refer
 from pipelines.feeds.terms.times import micros, resource_micros
 
 COLUMNS = (
@@ -32,32 +32,32 @@ NAMED = (("for", "patient_id"), ("requester", "requester_id"), ("owner", "owner_
 """Elements of a task in their order, each with its column: texts, and references."""
 
 
-def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
+def build(key: str | None, rows: Sequence[Values], around: BuilderContext) -> BuiltRecord:
     """Return the Task of a row. Values that could not be mapped are left out."""
     (row,) = rows
     return _whole(key, row) if "resource" in row else _task(key, row, _notes(row), around)
 
 
-def build_of_rows(key: str | None, rows: Sequence[Values], around: Around) -> Built:
+def build_of_rows(key: str | None, rows: Sequence[Values], around: BuilderContext) -> BuiltRecord:
     """Return the Task of rows that share a key: each row has its own comment, and all else must be equal."""
     first = rows[0]
     if "resource" in first and len(rows) == 1:
         return _whole(key, first)
     differing = [column for column in COLUMNS[1:] if any(_differ(row, first, column.name) for row in rows[1:])]
-    faults = [Found(DISAGREE, column.element, column.name) for column in differing]
+    faults = [RecordFault(DISAGREE, column.element, column.name) for column in differing]
     notes = [(note, number) for number, row in enumerate(rows) for note in _notes(row)]
     task = _task(key, first, [note for note, _ in notes], around)
     return task._replace(faults=tuple(faults), rows=tuple((number,) for _, number in notes))
 
 
-DISAGREE = Fault("LEDGER-13", "the rows of this task do not agree on it")
+DISAGREE = ValueFault("LEDGER-13", "the rows of this task do not agree on it")
 
 
 def _differ(row: Values, first: Values, name: str) -> bool:
     return not name.startswith("comment") and row.get(name) != first.get(name)
 
 
-def _task(key: str | None, row: Values, notes: list[dict[str, Any]], around: Around) -> Built:
+def _task(key: str | None, row: Values, notes: list[dict[str, Any]], around: BuilderContext) -> BuiltRecord:
     get = row.get
     body: dict[str, Any] = {"resourceType": "Task", "intent": "unknown"}
     if group := get("group_id"):
@@ -75,7 +75,7 @@ def _task(key: str | None, row: Values, notes: list[dict[str, Any]], around: Aro
         body["note"] = notes
     if labels := get("labels"):
         body["input"] = [{"type": {"text": "label"}, "valueString": label} for label in labels]
-    return Built(body, patient and patient[8:], patient or f"task/{key}", micros(get("authored")))
+    return BuiltRecord(body, patient and patient[8:], patient or f"task/{key}", micros(get("authored")))
 
 
 def _notes(row: Values) -> list[dict[str, Any]]:
@@ -101,14 +101,14 @@ def _note(text: str | None, author: str | None, time: str | None) -> dict[str, A
     return note
 
 
-def _whole(key: str | None, row: Values) -> Built:
+def _whole(key: str | None, row: Values) -> BuiltRecord:
     """Return a Task that came as a resource, unchanged."""
     body = dict(row["resource"])
     patient = id_of(body.get("for"))
-    return Built(
+    return BuiltRecord(
         body, patient, f"Patient/{patient}" if patient else f"task/{key}", resource_micros(body.get("authoredOn"))
     )
 
 
-TASKS = Kind("tasks", "Task", "task_id", COLUMNS, build)
-TASKS_BY_COMMENT = Kind("tasks", "Task", "task_id", COLUMNS, build_of_rows, grouped=True, member="Task.note")
+TASKS = RecordKind("tasks", "Task", "task_id", COLUMNS, build)
+TASKS_BY_COMMENT = RecordKind("tasks", "Task", "task_id", COLUMNS, build_of_rows, grouped=True, member="Task.note")

@@ -20,32 +20,34 @@ from pipelines.feeds.kinds.answers import (
     link_id,
     named_questionnaire,
 )
-from pipelines.feeds.terms.columns import Column, Fault, number
-from pipelines.feeds.terms.numbers import Numbers
-from pipelines.feeds.terms.record import Around, Built, Found, Kind, Values
-from pipelines.feeds.terms.texts import composed
+from pipelines.feeds.terms.columns import Column, ValueFault, number
+from pipelines.feeds.terms.numbers import NumberFormat
+from pipelines.feeds.terms.record import BuilderContext, BuiltRecord, RecordFault, RecordKind, Values
+from pipelines.feeds.terms.texts import composed_text
 
 BY_ROW = ("question", "answer_code", "answer_text", "answer_number")
 OF_A_RESPONSE = tuple(column for column in COLUMNS if column.name not in BY_ROW)
-NO_ANSWER = Fault("FEED-ANS-10", "no question's column is filled")
-NO_NUMBER = Fault("FEED-ANS-09", "the question takes a number, and this is none")
-NO_DISPLAY = Fault("FEED-ANS-07", "no option of the question is displayed so")
-SEVERAL_DISPLAYS = Fault("FEED-ANS-07", "several options of the question are displayed so; name the code")
+NO_ANSWER = ValueFault("FEED-ANS-10", "no question's column is filled")
+NO_NUMBER = ValueFault("FEED-ANS-09", "the question takes a number, and this is none")
+NO_DISPLAY = ValueFault("FEED-ANS-07", "no option of the question is displayed so")
+SEVERAL_DISPLAYS = ValueFault("FEED-ANS-07", "several options of the question are displayed so; name the code")
 
 
-UNKNOWN = Found(
-    Fault("FEED-ANS-03", "no active questionnaire is known by this, so that no option is found by what it displays"),
+UNKNOWN = RecordFault(
+    ValueFault(
+        "FEED-ANS-03", "no active questionnaire is known by this, so that no option is found by what it displays"
+    ),
     ELEMENTS["questionnaire"],
     "questionnaire",
 )
 
 
-def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
+def build(key: str | None, rows: Sequence[Values], around: BuilderContext) -> BuiltRecord:
     """Return the QuestionnaireResponse of a row. Values that could not be mapped are left out."""
     (row,) = rows
     if "resource" in row:
         return built_of_resource(key, rows, around)
-    faults: list[Found] = []
+    faults: list[RecordFault] = []
     known, address = named_questionnaire(row.get("questionnaire"), around, faults)
     body = head(row, address, around)
     items: dict[str, dict[str, Any]] = {}
@@ -56,8 +58,8 @@ def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
     for name, by, text in answers:
         link = link_id(name, known, faults)
         found = _answer(text, by, known.questions.get(link) if known else None, around.numbers)
-        if isinstance(found, Fault):
-            faults.append(Found(found, ITEM, f"questions.{name}"))
+        if isinstance(found, ValueFault):
+            faults.append(RecordFault(found, ITEM, f"questions.{name}"))
             continue
         if link not in items:
             items[link] = {"linkId": link, "answer": []}
@@ -66,11 +68,11 @@ def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
     if items:
         body["item"] = list(items.values())
     elif not faults and not row.get("faulty"):
-        faults.append(Found(NO_ANSWER, ITEM, "answers"))
+        faults.append(RecordFault(NO_ANSWER, ITEM, "answers"))
     return built(key, row, body, faults, places)
 
 
-def _answer(text: str, by: str, question: Any | None, numbers: Numbers) -> dict[str, Any] | Fault:
+def _answer(text: str, by: str, question: Any | None, numbers: NumberFormat) -> dict[str, Any] | ValueFault:
     """Return the answer that a cell gives to a question; for an unknown question a code, so that a rule reports it."""
     kind = question.kind if question else None
     if kind == "TXT":
@@ -82,16 +84,18 @@ def _answer(text: str, by: str, question: Any | None, numbers: Numbers) -> dict[
     return _displayed(text, options) if by == "display" else {"valueCoding": coding(text.strip(), options)}
 
 
-def _displayed(text: str, options: Sequence[Any]) -> dict[str, Any] | Fault:
+def _displayed(text: str, options: Sequence[Any]) -> dict[str, Any] | ValueFault:
     """Return the option with this display, ignoring case; a fault unless there is exactly one."""
-    wanted = composed(" ".join(text.split())).casefold()
-    found = [option for option in options if composed(" ".join((option.display or "").split())).casefold() == wanted]
+    wanted = composed_text(" ".join(text.split())).casefold()
+    found = [
+        option for option in options if composed_text(" ".join((option.display or "").split())).casefold() == wanted
+    ]
     if len(found) != 1:
         return SEVERAL_DISPLAYS if found else NO_DISPLAY
     return {"valueCoding": {"system": found[0].system, "code": found[0].code, "display": found[0].display}}
 
 
-WIDE_ANSWERS = Kind(
+WIDE_ANSWERS = RecordKind(
     ANSWERS.name,
     ROOT,
     ANSWERS.key,

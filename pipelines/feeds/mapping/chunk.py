@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.names import places_of
-from pipelines.feeds.terms.numbers import PLAIN, Numbers, with_a_decimal
+from pipelines.feeds.terms.numbers import PLAIN, NumberFormat, with_a_decimal
 from pipelines.feeds.terms.paths import parse_path, walk_path
 from pipelines.feeds.terms.texts import shows_nothing
 
@@ -18,7 +18,7 @@ FIGURES = 15
 """The number of digits that a program surely keeps in a number."""
 
 
-class Form:
+class RowForm:
     """The format of a file's rows: the places of the columns (None for NDJSON), and texts that mean nothing.
 
     * days: those of these texts that look like days, and were read as days before the feed named them.
@@ -30,7 +30,7 @@ class Form:
         self,
         header: Sequence[str] | None,
         empty: Sequence[str] = (),
-        numbers: Numbers = PLAIN,
+        numbers: NumberFormat = PLAIN,
         days: Sequence[str] = (),
         *,
         as_before: bool = False,
@@ -41,17 +41,17 @@ class Form:
         self.as_before = as_before
         self.numbers = numbers
 
-    def objects(self) -> "Form":
+    def objects(self) -> "RowForm":
         """Return the form of objects within a row."""
-        found = Form(None, (), self.numbers)
+        found = RowForm(None, (), self.numbers)
         found.empty, found.empty_before, found.as_before = self.empty, self.empty_before, self.as_before
         return found
 
 
-class Rows:
+class ChunkRows:
     """The rows of a chunk. form: their format. shortens: True to write numbers of JSON as those of Parquet."""
 
-    def __init__(self, rows: Sequence[Any], form: Form, shortens: bool = False) -> None:
+    def __init__(self, rows: Sequence[Any], form: RowForm, shortens: bool = False) -> None:
         self._rows = rows
         self.form = form
         self._written = form.numbers.of if shortens else form.numbers.written
@@ -62,9 +62,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def shortened(self, places: Sequence[int]) -> "Rows":
+    def shortened(self, places: Sequence[int]) -> "ChunkRows":
         """Return the rows in these places, with numbers of JSON written as those of Parquet."""
-        return Rows([self._rows[place] for place in places], self.form, shortens=True)
+        return ChunkRows([self._rows[place] for place in places], self.form, shortens=True)
 
     def cells(self, name: str) -> Cells:
         """Return a column of single values. An array or object in it is a fault."""
@@ -118,7 +118,7 @@ def single(found: object, written: Callable[[Decimal], str] = PLAIN.written) -> 
     if isinstance(found, Decimal):
         found = with_a_decimal(found) if found.adjusted() >= FIGURES else found
         return written(found) if abs(found.adjusted()) < 40 else str(found)
-    return Fault("FEED-FILE-09", "an array or object where one value is expected")
+    return ValueFault("FEED-FILE-09", "an array or object where one value is expected")
 
 
 def is_one_of(found: object, texts: frozenset[str]) -> bool:

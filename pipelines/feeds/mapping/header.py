@@ -9,7 +9,7 @@ from pipelines.feeds.reading.dialect import mending_key
 from pipelines.feeds.reading.marks import MARKS
 from pipelines.feeds.terms.names import named_columns, places_of, position
 from pipelines.feeds.terms.paths import parse_path
-from pipelines.home.batch import Unreadable, shown
+from pipelines.home.batch import UnreadableFile, printable_name
 from pipelines.home.counted import counted
 
 FirstLines = Callable[[], Sequence[str]]
@@ -17,7 +17,7 @@ FirstLines = Callable[[], Sequence[str]]
 
 
 def check_header(feed: Feed, header: Sequence[str], file_name: str, first_lines: FirstLines) -> None:
-    """Raise `Unreadable` if a file lacks a column that its feed names, or has such a column twice."""
+    """Raise `UnreadableFile` if a file lacks a column that its feed names, or has such a column twice."""
     names = named_columns(feed.file)
     there, needed = places_of(header), [name for name, must in names.items() if must]
     if lacking := [name for name in needed if name not in there]:
@@ -26,18 +26,18 @@ def check_header(feed: Feed, header: Sequence[str], file_name: str, first_lines:
         else:
             found = in_their_place(lacking, names, header, feed.file.delimiter)
             hint = f"{found + '; ' if found else ''}check the export, or the columns of the feed file"
-        raise Unreadable(
+        raise UnreadableFile(
             f"{file_name}: the header lacks {', '.join(lacking)}, which the feed {feed.name} takes; {hint}"
         )
     moved = [name for name in names if name in header and position(name) not in (None, header.index(name) + 1)]
     if moved:
-        raise Unreadable(
+        raise UnreadableFile(
             f"{file_name}: the feed names column {moved[0]} by its position, and another column of the header has that"
             " name; rename that in the export"
         )
     twice = [name for name in names if header.count(name) > 1]
     if twice:
-        raise Unreadable(
+        raise UnreadableFile(
             f"{file_name}: the header has {', '.join(twice)} more than once; export each column once, "
             "or name the column by its position"
         )
@@ -70,7 +70,7 @@ def in_their_place(lacking: Sequence[str], names: Iterable[str], header: Sequenc
     there_by_spelling = {spelled(name): name for name in header}
     alike = [(there_by_spelling[spelled(name)], name) for name in lacking if spelled(name) in there_by_spelling]
     if alike:
-        named = (f"'{shown(there)}' where the feed names '{name}'" for there, name in alike[:NAMED])
+        named = (f"'{printable_name(there)}' where the feed names '{name}'" for there, name in alike[:NAMED])
         return f"the file has {', '.join(named)}"
     if {spelled(name) for name in names}.isdisjoint(there_by_spelling):
         return (

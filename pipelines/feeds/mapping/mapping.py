@@ -14,29 +14,37 @@ from numpy.typing import NDArray
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.files.crosswalks import BadCrosswalk
-from pipelines.feeds.mapping.chunk import Cells, Form, Rows, absent, array, single
+from pipelines.feeds.mapping.chunk import Cells, ChunkRows, RowForm, absent, array, single
 from pipelines.feeds.mapping.header import FirstLines, check_header
-from pipelines.feeds.mapping.values import Means, all_true, amounts, each_distinct, evaluate, evaluate_lists, objects
+from pipelines.feeds.mapping.values import (
+    ValueMeans,
+    all_true,
+    amounts,
+    each_distinct,
+    evaluate,
+    evaluate_lists,
+    objects,
+)
 from pipelines.feeds.reading.broken import BadRow, found_in
-from pipelines.feeds.terms.columns import MISSING, Column, Fault, key, labels
+from pipelines.feeds.terms.columns import MISSING, Column, ValueFault, key, labels
 from pipelines.feeds.terms.converting import converter, days_for_none
 from pipelines.feeds.terms.names import named_by, source_label
-from pipelines.feeds.terms.record import Found
+from pipelines.feeds.terms.record import RecordFault
 from pipelines.feeds.terms.values import Crosswalk, Test, Value
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 
-Crosswalks = Mapping[Crosswalk, Mapping[str, str | Fault]]
+Crosswalks = Mapping[Crosswalk, Mapping[str, str | ValueFault]]
 NOBODY: Crosswalks = {}
 """The crosswalks by identifier of a target that is not asked for any."""
 EACH_CHOICE, MOST_DAYS = 2, 4
 """With up to 2 days for none, any of them may have been named before; with up to 4, any number of first ones."""
 
 
-class Mapped(NamedTuple):
+class MappedChunk(NamedTuple):
     """The rows of a chunk as values: one array per column, and the faults by row."""
 
     columns: dict[str, Cells]
-    faults: dict[int, list[Found]]
+    faults: dict[int, list[RecordFault]]
 
 
 class Mapper:
@@ -69,15 +77,15 @@ class Mapper:
         self.width = 0 if header is None else len(header)
         is_before = as_before is not None
         self._days = days_for_none(feed.file.empty, self._conventions) if as_before is None else as_before
-        self._form = Form(header, feed.file.empty, self._numbers, self._days, as_before=is_before)
+        self._form = RowForm(header, feed.file.empty, self._numbers, self._days, as_before=is_before)
         self._conventions = replace(self._conventions, takes_any_day=is_before)
         if header is not None:
             check_header(feed, header, file_name, first_lines)
         try:
             self.tables: Crosswalks = {**feed.read_crosswalks(), **people} if tables is None else tables
         except BadCrosswalk as error:
-            raise Unreadable(f"{file_name}: {feed.path.name}: {error}") from None
-        self._means = Means(self.tables, self._numbers)
+            raise UnreadableFile(f"{file_name}: {feed.path.name}: {error}") from None
+        self._means = ValueMeans(self.tables, self._numbers)
         self._plan = [
             (feed.kind.by_name[name], value, source_label(value), self._converter(feed.kind.by_name[name]))
             for name, value in feed.file.columns.items()
@@ -104,29 +112,29 @@ class Mapper:
             return self.key
         return converter(column, self._conventions) if column.shape not in ("labels", "comments") else labels
 
-    def rows(self, rows: Sequence[Any]) -> Rows:
-        return Rows(rows, self._form)
+    def rows(self, rows: Sequence[Any]) -> ChunkRows:
+        return ChunkRows(rows, self._form)
 
-    def taken(self, rows: Rows) -> NDArray[np.bool_]:
+    def taken(self, rows: ChunkRows) -> NDArray[np.bool_]:
         """Return a mask of the rows that the feed takes."""
         return all_true(rows, self.feed.file.take)
 
-    def left_out(self, rows: Rows) -> NDArray[np.bool_]:
+    def left_out(self, rows: ChunkRows) -> NDArray[np.bool_]:
         """Return a mask of the rows that are no records, by any of the feed's conditions."""
         found = np.zeros(len(rows), dtype=bool)
         for name, test in self.feed.file.skip.items():
             found |= all_true(rows, {name: test})
         return found
 
-    def holds(self, rows: Rows, tests: Mapping[str, Test]) -> NDArray[np.bool_]:
+    def holds(self, rows: ChunkRows, tests: Mapping[str, Test]) -> NDArray[np.bool_]:
         """Return a mask of the rows for which all of these conditions are true."""
         return all_true(rows, tests)
 
-    def amounts(self, value: Value, rows: Rows) -> Cells:
+    def amounts(self, value: Value, rows: ChunkRows) -> Cells:
         """Return a value as amounts, row by row."""
         return amounts(value, rows, self._means)
 
-    def times(self, rows: Rows) -> Iterator[tuple[str, Cells]]:
+    def times(self, rows: ChunkRows) -> Iterator[tuple[str, Cells]]:
         """Yield the texts of each column of times, with its name in the source."""
         for column, value, label, _ in self._plan:
             if column.shape == "time":
@@ -145,24 +153,24 @@ class Mapper:
         found = each_distinct(evaluate(value, self.rows(rows), self._means), self.key)
         return [each if isinstance(each, str) else None for each in found]
 
-    def map(self, rows: Rows) -> Mapped:
+    def map(self, rows: ChunkRows) -> MappedChunk:
         """Return the values of every column, and the faults of every row that has some."""
         columns: dict[str, Cells] = {}
-        faults: dict[int, list[Found]] = {}
+        faults: dict[int, list[RecordFault]] = {}
         for column, value, label, convert in self._plan:
             cells, wrong = self._column(column, value, rows, convert)
             columns[column.name] = cells
             for row, fault in wrong:
-                faults.setdefault(row, []).append(Found(fault, column.element, label))
+                faults.setdefault(row, []).append(RecordFault(fault, column.element, label))
         if self.feed.file.questions:
             columns["answers"] = self._answers(rows, faults)
         if self.feed.file.comments:
             columns["comments"] = self._own_comments(rows, faults)
-        return Mapped(columns, faults)
+        return MappedChunk(columns, faults)
 
     def _column(
-        self, column: Column, value: Value, rows: Rows, convert: Callable[[Any], object]
-    ) -> tuple[Cells, list[tuple[int, Fault]]]:
+        self, column: Column, value: Value, rows: ChunkRows, convert: Callable[[Any], object]
+    ) -> tuple[Cells, list[tuple[int, ValueFault]]]:
         if column.shape == "comments":
             cells = self._comments(value, rows)
         elif column.shape == "labels":
@@ -171,41 +179,43 @@ class Mapper:
             cells = self.amounts(value, rows)
         else:
             cells = each_distinct(evaluate(value, rows, self._means), convert)
-        has_faults = Fault in set(map(type, cells))
-        wrong = [(row, cell) for row, cell in enumerate(cells) if type(cell) is Fault] if has_faults else []
+        has_faults = ValueFault in set(map(type, cells))
+        wrong = [(row, cell) for row, cell in enumerate(cells) if type(cell) is ValueFault] if has_faults else []
         for row, _ in wrong:
             cells[row] = None
         if column.required:
             faulty = {row for row, _ in wrong}
             missing = np.flatnonzero(absent(cells))
-            wrong.extend((int(row), Fault(column.rule, MISSING)) for row in missing if row not in faulty)
+            wrong.extend((int(row), ValueFault(column.rule, MISSING)) for row in missing if row not in faulty)
         return cells, wrong
 
     # --- Several values of a row ------------------------------------------------------------------
 
-    def _answers(self, rows: Rows, faults: dict[int, list[Found]]) -> Cells:
+    def _answers(self, rows: ChunkRows, faults: dict[int, list[RecordFault]]) -> Cells:
         """Return the answers of rows that have a column per question: `(question, code or display, text)` each."""
         found: list[list[tuple[str, str, str]]] = [[] for _ in range(len(rows))]
         for name, value in self.feed.file.questions.items():
             for row, cell in enumerate(evaluate_lists(value, rows, self._means)):
                 texts = cell if isinstance(cell, list) else [single(cell, self._numbers.written)]
                 for text in texts:
-                    if isinstance(text, Fault):
-                        faults.setdefault(row, []).append(Found(text, self.feed.kind.member or "", source_label(value)))
+                    if isinstance(text, ValueFault):
+                        faults.setdefault(row, []).append(
+                            RecordFault(text, self.feed.kind.member or "", source_label(value))
+                        )
                     elif text is not None:
                         found[row].append((name, value.by, str(text)))
         return array(answers or None for answers in found)
 
-    def _own_comments(self, rows: Rows, faults: dict[int, list[Found]]) -> Cells:
+    def _own_comments(self, rows: ChunkRows, faults: dict[int, list[RecordFault]]) -> Cells:
         """Return the comments that have columns of their own: `(text, author, time)` each."""
         found: list[list[tuple[Any, ...]]] = [[] for _ in range(len(rows))]
         for comment in self.feed.file.comments:
             parts = [self._comment_part(comment.parts.get(name), name, rows) for name in _COMMENT]
             for row, cells in enumerate(zip(*parts, strict=True)):
                 wrong = [
-                    Found(cell, "Task.note", source_label(value))
+                    RecordFault(cell, "Task.note", source_label(value))
                     for cell, value in zip(cells, (comment.text, comment.author_id, comment.time), strict=True)
-                    if value and isinstance(cell, Fault)
+                    if value and isinstance(cell, ValueFault)
                 ]
                 if wrong and cells[0] is not None:
                     faults.setdefault(row, []).extend(wrong)
@@ -213,12 +223,12 @@ class Mapper:
                     found[row].append(cells)
         return array(comments or None for comments in found)
 
-    def _comments(self, value: Value, rows: Rows) -> Cells:
+    def _comments(self, value: Value, rows: ChunkRows) -> Cells:
         """Return the comments in arrays of objects: `(text, author, time)` each."""
         whole = [objects(found) for found in rows.raw(value.column or "")]
-        flat = Rows([part for found in whole if isinstance(found, list) for part in found], rows.form.objects())
+        flat = ChunkRows([part for found in whole if isinstance(found, list) for part in found], rows.form.objects())
         if not len(flat):
-            return array(found if isinstance(found, Fault) else None for found in whole)
+            return array(found if isinstance(found, ValueFault) else None for found in whole)
         each = value.each or {}
         parts = iter(zip(*(self._comment_part(each.get(name), name, flat) for name in _COMMENT), strict=True))
         if flat.were_other:
@@ -229,7 +239,7 @@ class Mapper:
             for found in whole
         )
 
-    def _comment_part(self, value: Value | None, name: str, rows: Rows) -> Cells:
+    def _comment_part(self, value: Value | None, name: str, rows: ChunkRows) -> Cells:
         if value is None:
             return np.full(len(rows), None, dtype=object)
         column = self.feed.kind.by_name[_COMMENT[name]]
@@ -239,9 +249,9 @@ class Mapper:
 _COMMENT = {"text": "comment", "author_id": "comment_author_id", "time": "comment_time"}
 
 
-def _sound_comments(comments: list[tuple[Any, ...]], chosen: bool) -> list[tuple[Any, ...]] | Fault:
+def _sound_comments(comments: list[tuple[Any, ...]], chosen: bool) -> list[tuple[Any, ...]] | ValueFault:
     """Return the comments of a row, or the first fault among them. chosen: True to leave out those without a text."""
     if chosen:
         comments = [comment for comment in comments if comment[0] is not None]
-    wrong = (part for comment in comments for part in comment if isinstance(part, Fault))
+    wrong = (part for comment in comments for part in comment if isinstance(part, ValueFault))
     return next(wrong, comments)

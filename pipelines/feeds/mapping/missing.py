@@ -13,7 +13,7 @@ from pipelines.feeds.terms.values import Crosswalk
 MOST_ROWS = 20_000
 
 
-class Listening(dict[str, str]):
+class ListeningCrosswalk(dict[str, str]):
     """A crosswalk that records the keys that it was asked for and does not have."""
 
     def __init__(self, table: Mapping[str, str]) -> None:
@@ -28,7 +28,7 @@ class Listening(dict[str, str]):
 
 def missing_values(feed: Feed, reader: RowReader, lines: set[int]) -> dict[Crosswalk, Counter[str]]:
     """Return by crosswalk the values without an entry, and how many of the rows on these lines have each."""
-    tables = {walk: Listening(table) for walk, table in feed.read_crosswalks().items()}
+    tables = {walk: ListeningCrosswalk(table) for walk, table in feed.read_crosswalks().items()}
     mapper = Mapper(feed, reader.header, reader.name, tables)
     found: dict[Crosswalk, Counter[str]] = {walk: Counter() for walk in tables}
     for row in _rows(reader, lines):

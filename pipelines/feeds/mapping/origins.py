@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 from pipelines.feeds.terms.names import CONSTANT, source_label
-from pipelines.feeds.terms.record import Kind
+from pipelines.feeds.terms.record import RecordKind
 from pipelines.feeds.terms.schema import FeedFile
 
 ITEM = re.compile(r"\w+\.item\[(\d+)\]")
@@ -14,7 +14,7 @@ ITEM = re.compile(r"\w+\.item\[(\d+)\]")
 class Origins:
     """The source columns that elements come from. labels: these columns, by our column or `questions.<name>`."""
 
-    def __init__(self, file: FeedFile, kind: Kind) -> None:
+    def __init__(self, file: FeedFile, kind: RecordKind) -> None:
         self.labels = {name: source_label(value) for name, value in file.columns.items()}
         self.labels |= {f"questions.{name}": source_label(value) for name, value in file.questions.items()}
         if file.comments:

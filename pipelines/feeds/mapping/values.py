@@ -11,24 +11,24 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.feeds.mapping.chunk import Cells, Rows, absent, array, single
-from pipelines.feeds.terms.columns import UNCLEAR, Fault, amount
-from pipelines.feeds.terms.numbers import Numbers
-from pipelines.feeds.terms.texts import composed, folded
+from pipelines.feeds.mapping.chunk import Cells, ChunkRows, absent, array, single
+from pipelines.feeds.terms.columns import UNCLEAR, ValueFault, amount
+from pipelines.feeds.terms.numbers import NumberFormat
+from pipelines.feeds.terms.texts import composed_text, folded_text
 from pipelines.feeds.terms.values import STEPS, Crosswalk, Test, Value
 
 UNASKED = "by-identifier"
 """The stand-in for ids from the target, if a feed is tried without a target."""
 
 
-class Means(NamedTuple):
+class ValueMeans(NamedTuple):
     """The means to compute values: the feed's crosswalks, and its number format."""
 
-    crosswalks: Mapping[Crosswalk, Mapping[str, str | Fault]]
-    numbers: Numbers
+    crosswalks: Mapping[Crosswalk, Mapping[str, str | ValueFault]]
+    numbers: NumberFormat
 
 
-def evaluate(value: Value, rows: Rows, means: Means) -> Cells:
+def evaluate(value: Value, rows: ChunkRows, means: ValueMeans) -> Cells:
     """Return the texts of a value, row by row; None if there is no text."""
     cells = _source(value, rows, means)
     if value.when:
@@ -36,7 +36,7 @@ def evaluate(value: Value, rows: Rows, means: Means) -> Cells:
     return _finished(value, cells, means)
 
 
-def amounts(value: Value, rows: Rows, means: Means) -> Cells:
+def amounts(value: Value, rows: ChunkRows, means: ValueMeans) -> Cells:
     """Return a value as amounts, row by row.
 
     If a text could mean a thousand times as much as its JSON number, the row is read again with the number shortened. A
@@ -50,7 +50,7 @@ def amounts(value: Value, rows: Rows, means: Means) -> Cells:
     return found
 
 
-def _finished(value: Value, cells: Cells, means: Means) -> Cells:
+def _finished(value: Value, cells: Cells, means: ValueMeans) -> Cells:
     """Return texts translated, scaled, and prefixed with the value's `before`, as the feed file says."""
     for step in _steps(value, is_part=False):
         cells = _step(step, value, cells, means)
@@ -68,7 +68,7 @@ def _steps(value: Value, is_part: bool) -> Sequence[str]:
     return steps[:place] if is_part and place >= 0 else () if is_part else steps[place + 1 :]
 
 
-def _step(step: str, value: Value, cells: Cells, means: Means) -> Cells:
+def _step(step: str, value: Value, cells: Cells, means: ValueMeans) -> Cells:
     if step == "values" and value.values:
         return each_distinct(cells, partial(_translated, value))
     if step == "crosswalk" and value.crosswalk:
@@ -76,20 +76,23 @@ def _step(step: str, value: Value, cells: Cells, means: Means) -> Cells:
     return cells
 
 
-def _entry_of(walk: Crosswalk, means: Means) -> Callable[[str], object]:
+def _entry_of(walk: Crosswalk, means: ValueMeans) -> Callable[[str], object]:
     """Return the look-up of a crosswalk; without a target, a stand-in for every id that would be found there."""
     if walk.reference and walk not in means.crosswalks:
         return lambda _: f"{walk.type}/{UNASKED}"
-    table, missing = means.crosswalks[walk], Fault("TARGET-07" if walk.reference else "FEED-FILE-06", walk.not_found)
-    return lambda text: table.get(folded(composed(text.strip())), missing)
+    table, missing = (
+        means.crosswalks[walk],
+        ValueFault("TARGET-07" if walk.reference else "FEED-FILE-06", walk.not_found),
+    )
+    return lambda text: table.get(folded_text(composed_text(text.strip())), missing)
 
 
 def _translated(value: Value, text: str) -> str | None:
     """Return the translation by the feed's values; an empty translation is no value."""
-    return value.values.get(composed(text.strip()), text if value.otherwise is None else value.otherwise) or None
+    return value.values.get(composed_text(text.strip()), text if value.otherwise is None else value.otherwise) or None
 
 
-def _scaled(scale: Decimal, numbers: Numbers, text: str) -> object:
+def _scaled(scale: Decimal, numbers: NumberFormat, text: str) -> object:
     plain = numbers.amount(text)
     return UNCLEAR if plain and numbers.could_be_thousands(plain) else numbers.scaled(text, scale)
 
@@ -100,7 +103,7 @@ def _only(cells: Cells, wanted: NDArray[np.bool_]) -> Cells:
     return cells
 
 
-def _source(value: Value, rows: Rows, means: Means) -> Cells:
+def _source(value: Value, rows: ChunkRows, means: ValueMeans) -> Cells:
     if value.column is not None:
         return rows.cells(value.column) if value.each is None else _texts_of_each(value, rows, means)
     if value.constant is not None:
@@ -110,7 +113,7 @@ def _source(value: Value, rows: Rows, means: Means) -> Cells:
     return _join(value, rows, means)
 
 
-def _join(value: Value, rows: Rows, means: Means) -> Cells:
+def _join(value: Value, rows: ChunkRows, means: ValueMeans) -> Cells:
     """Return the texts of several values joined. If all parts but constants are absent, the result is absent."""
     parts, between = value.join or (), value.with_
     cells = [evaluate(part, rows, means) for part in parts]
@@ -121,10 +124,10 @@ def _join(value: Value, rows: Rows, means: Means) -> Cells:
     return _only(joined, ~np.all([absent(found) for found in varying], axis=0)) if varying else joined
 
 
-def _texts_of_each(value: Value, rows: Rows, means: Means) -> Cells:
+def _texts_of_each(value: Value, rows: ChunkRows, means: ValueMeans) -> Cells:
     """Return the texts of an array's objects, joined."""
     whole = [objects(found) for found in rows.raw(value.column or "")]
-    flat = Rows([part for found in whole if isinstance(found, list) for part in found], rows.form.objects())
+    flat = ChunkRows([part for found in whole if isinstance(found, list) for part in found], rows.form.objects())
     texts = iter(evaluate((value.each or {})["text"], flat, means))
     return array(
         _joined([next(texts) for _ in found], value.with_) if isinstance(found, list) else found for found in whole
@@ -139,11 +142,11 @@ def _first(parts: Sequence[Cells]) -> Cells:
 
 
 def _joined(parts: Sequence[Any], between: str) -> object:
-    wrong = next((part for part in parts if isinstance(part, Fault)), None)
+    wrong = next((part for part in parts if isinstance(part, ValueFault)), None)
     return wrong or between.join(part for part in parts if part is not None) or None
 
 
-def evaluate_lists(value: Value, rows: Rows, means: Means) -> Iterable[Any]:
+def evaluate_lists(value: Value, rows: ChunkRows, means: ValueMeans) -> Iterable[Any]:
     """Like `evaluate`, for columns that take lists: arrays, texts cut at `split`, or the feed file's `list`."""
     if value.list_ is not None:
         parts = [evaluate(part, rows, means) for part in value.list_]
@@ -158,7 +161,7 @@ def evaluate_lists(value: Value, rows: Rows, means: Means) -> Iterable[Any]:
     return found if plain else _finished_lists(value, found, rows, means)
 
 
-def _finished_lists(value: Value, cells: Cells, rows: Rows, means: Means) -> Iterator[Any]:
+def _finished_lists(value: Value, cells: Cells, rows: ChunkRows, means: ValueMeans) -> Iterator[Any]:
     """Yield each list with every text finished separately. A list of one text becomes the text, unless it was split."""
     parts = [_cut(found, value.split, rows) for found in cells]
     flat = [text for found in parts if isinstance(found, list) for text in found]
@@ -171,7 +174,7 @@ def _finished_lists(value: Value, cells: Cells, rows: Rows, means: Means) -> Ite
         yield done[0] if isinstance(done, list) and len(done) == 1 and not value.split else done
 
 
-def _cut(found: Any, sign: str, rows: Rows) -> list[object] | Fault | None:
+def _cut(found: Any, sign: str, rows: ChunkRows) -> list[object] | ValueFault | None:
     """Return the content of a cell as a list: the parts of an array, or the pieces of a text."""
     empty = rows.form.empty
     if isinstance(found, list):
@@ -179,16 +182,16 @@ def _cut(found: Any, sign: str, rows: Rows) -> list[object] | Fault | None:
     else:
         text = single(found, rows.form.numbers.written)
         texts = list(text.split(sign)) if isinstance(text, str) and sign else [text]
-    wrong = next((text for text in texts if isinstance(text, Fault)), None)
+    wrong = next((text for text in texts if isinstance(text, ValueFault)), None)
     return wrong or [text for text in texts if isinstance(text, str) and text.strip() and text not in empty] or None
 
 
 def _listed(parts: Sequence[Any]) -> object:
-    wrong = next((part for part in parts if isinstance(part, Fault)), None)
+    wrong = next((part for part in parts if isinstance(part, ValueFault)), None)
     return wrong or [part for part in parts if part is not None] or None
 
 
-def all_true(rows: Rows, tests: Mapping[str, Test]) -> NDArray[np.bool_]:
+def all_true(rows: ChunkRows, tests: Mapping[str, Test]) -> NDArray[np.bool_]:
     found = np.ones(len(rows), dtype=bool)
     for name, test in tests.items():
         holds = each_distinct(rows.cells(name), test.holds, test.holds(None))
@@ -200,14 +203,14 @@ def each_distinct(cells: Cells, convert: Callable[[Any], object], of_none: objec
     """Apply `convert` to a column, once for each distinct value; keep faults, and replace None by `of_none`."""
     table = dict.fromkeys(cells)
     for found in table:
-        table[found] = of_none if found is None else found if type(found) is Fault else convert(found)
+        table[found] = of_none if found is None else found if type(found) is ValueFault else convert(found)
     return array(map(table.__getitem__, cells))
 
 
-def objects(found: Any) -> list[Any] | Fault | None:
+def objects(found: Any) -> list[Any] | ValueFault | None:
     """Return an array of objects; None if it is empty, a fault if it holds anything else."""
     if found is None or found == []:
         return None
     if isinstance(found, list) and all(isinstance(part, dict) for part in found):
         return found
-    return Fault("FEED-FILE-09", "an array of objects is expected")
+    return ValueFault("FEED-FILE-09", "an array of objects is expected")

@@ -7,13 +7,13 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from pipelines.feeds.reading.chunks import Chunk
-from pipelines.feeds.terms.totals import filled, is_aside, is_title
+from pipelines.feeds.terms.totals import filled_cells, is_aside, is_title
 
 _FEW = 3
 """The most cells that a title fills."""
 
 
-class Aside(NamedTuple):
+class AsideRow(NamedTuple):
     """A row that may be no record. is_apart: True if a blank line is above it."""
 
     line: int
@@ -25,13 +25,13 @@ class Aside(NamedTuple):
         return _has_digits(self.cells)
 
 
-def asides_of(chunk: Chunk, blank_above: "BlankAbove") -> Iterator[Aside]:
+def asides_of(chunk: Chunk, blank_above: "BlankAbove") -> Iterator[AsideRow]:
     """Yield the rows of few cells."""
     texts = {row.line: row.cells or [row.raw] for row in chunk.bad if row.is_ragged}
     rows = zip(chunk.line, chunk.rows, strict=True)
     texts |= {line: row for line, row in rows if len(row) - _FEW <= (empty := row.count("")) and empty * 2 >= len(row)}
     for line in sorted(texts):
-        yield Aside(line, texts[line], is_apart=blank_above(line))
+        yield AsideRow(line, texts[line], is_apart=blank_above(line))
 
 
 class BlankAbove:
@@ -63,7 +63,7 @@ def last_line(chunk: Chunk, before: int) -> int:
 
 def usual(rows: Sequence[Sequence[str]], width: int) -> int:
     """Return the usual number of filled cells: three of four rows fill no more. Rows of one cell do not count."""
-    counts = sorted(map(filled, rows))
+    counts = sorted(map(filled_cells, rows))
     counts = [count for count in counts if count > 1] or counts
     return counts[len(counts) * 3 // 4] if counts else width
 

@@ -9,30 +9,30 @@ from typing import Any
 
 from fhir_service.interface.json_text import Malformed, parse_json
 from pipelines.feeds.reading.opening import NAME_THE_ENCODING
-from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.columns import ValueFault
 from pipelines.home.counted import counted
 
-BAD_QUOTING = Fault(
+BAD_QUOTING = ValueFault(
     "FEED-FILE-02", "wrong quoting: a quote inside a field is doubled, and a closing quote ends the field"
 )
-UNCLOSED = Fault(
+UNCLOSED = ValueFault(
     "FEED-FILE-02",
     "wrong quoting: a quote that opens in this row is not closed in it; the rows after it were read by themselves",
 )
-SWALLOWED = Fault(
+SWALLOWED = ValueFault(
     "FEED-FILE-02",
     "a quote opens in the first of them, and one of the others is like a row of its own; close the quote, "
     'or put the row in again as it is where that text is meant (quotes = "as they are" in the feed takes all such)',
 )
-TORN = Fault(
+TORN = ValueFault(
     "FEED-FILE-02",
     "wrong quoting: quotes inside two fields that do not begin with one, as of a text that was cut at a delimiter; "
     "a field with quotes begins and ends with one, and those inside are doubled "
     '(where the fields are right, quotes = "as they are" in the feed takes such rows)',
 )
-NO_OBJECT = Fault("FEED-FILE-04", "no JSON object: each line holds one object")
-OUT_OF_RANGE = Fault("FEED-FILE-04", "no JSON object: a number out of range")
-HALF_A_CHARACTER = Fault("FEED-FILE-04", "an escape that is half of a character (\\ud800 to \\udfff alone)")
+NO_OBJECT = ValueFault("FEED-FILE-04", "no JSON object: each line holds one object")
+OUT_OF_RANGE = ValueFault("FEED-FILE-04", "no JSON object: a number out of range")
+HALF_A_CHARACTER = ValueFault("FEED-FILE-04", "an escape that is half of a character (\\ud800 to \\udfff alone)")
 _SIGNS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -48,7 +48,7 @@ class BadRow:
     line: int
     lines: int
     raw: str
-    fault: Fault
+    fault: ValueFault
     cells: list[str] | None = None
     is_doubtful: bool = False
     is_ragged: bool = False
@@ -59,18 +59,18 @@ class BadRow:
         return cells + [""] * (width - len(cells))
 
 
-def lines_of(fault: Fault, first: int, last: int) -> Fault:
+def lines_of(fault: ValueFault, first: int, last: int) -> ValueFault:
     """Return the fault of a row, with its lines named if there are several."""
     if first == last:
         return fault
-    return Fault(fault.rule, f"lines {first} to {last} were read as one row: {fault.message}")
+    return ValueFault(fault.rule, f"lines {first} to {last} were read as one row: {fault.message}")
 
 
-def ragged(fields: int, width: int, delimiter: str, like: str, quoted: bool) -> Fault:
+def ragged(fields: int, width: int, delimiter: str, like: str, quoted: bool) -> ValueFault:
     """Return the fault of a row with too many or too few fields. like: the words for what has `width` fields."""
     sign = _SIGNS.get(delimiter, f"'{delimiter}'")
     quotes = f"; a {sign} inside a field needs quotes" if quoted and fields > width else ""
-    return Fault("FEED-FILE-02", f"{counted(fields, 'field')} where {like} {width}{quotes}")
+    return ValueFault("FEED-FILE-02", f"{counted(fields, 'field')} where {like} {width}{quotes}")
 
 
 def is_single_byte(encoding: str) -> bool:
@@ -78,7 +78,7 @@ def is_single_byte(encoding: str) -> bool:
     return codecs.lookup(encoding).name.startswith(("cp125", "iso8859", "cp437", "cp85", "mac", "koi8", "latin"))
 
 
-def other_text(raw: str, encoding: str) -> Fault | None:
+def other_text(raw: str, encoding: str) -> ValueFault | None:
     """Return the fault of a row that is UTF-8 but was read in a single-byte encoding; None for other rows."""
     if raw.isascii():
         return None
@@ -87,19 +87,19 @@ def other_text(raw: str, encoding: str) -> Fault | None:
     except UnicodeError:
         return None
     mend = 'say encoding = "utf-8" in the feed file, or export all of it in one encoding'
-    return Fault("FEED-FILE-02", f"the row is UTF-8 and was read as {encoding}; {mend}")
+    return ValueFault("FEED-FILE-02", f"the row is UTF-8 and was read as {encoding}; {mend}")
 
 
-def unreadable(raw: str) -> Fault | None:
+def unreadable(raw: str) -> ValueFault | None:
     """Return the fault of a row's text with a NUL or with bytes that are not in the encoding; None if it has none."""
     if "\0" in raw:
-        return Fault("FEED-FILE-02", "a NUL character in it")
+        return ValueFault("FEED-FILE-02", "a NUL character in it")
     if raw.isascii():
         return None
     try:
         raw.encode()
     except UnicodeEncodeError:
-        return Fault("FEED-FILE-02", f"bytes that are not in the file's encoding; {NAME_THE_ENCODING}")
+        return ValueFault("FEED-FILE-02", f"bytes that are not in the file's encoding; {NAME_THE_ENCODING}")
     return None
 
 
@@ -109,7 +109,7 @@ def is_torn(cells: list[str], raw: str, quote: str) -> bool:
     return len(odd) > 1 and sum(f"{quote}{cell.replace(quote, quote * 2)}{quote}" not in raw for cell in odd) > 1
 
 
-def unfit(found: Any, raw: str) -> Fault | None:
+def unfit(found: Any, raw: str) -> ValueFault | None:
     """Return the fault of a JSON value that is no row; None if it is a row. raw: its text."""
     if not isinstance(found, dict):
         return NO_OBJECT

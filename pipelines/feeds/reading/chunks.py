@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 from pipelines.feeds.reading.broken import BadRow
-from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.schema import FeedFile
 
 CHUNK = 2_000
@@ -80,7 +80,7 @@ class Chunk:
             for held, one in zip(self._held, row, strict=True):
                 held.insert(place, one)
 
-    def set_aside(self, first: int, fault: Fault, end: int | None = None) -> None:
+    def set_aside(self, first: int, fault: ValueFault, end: int | None = None) -> None:
         """Turn the rows from one place up to another into bad rows, since they may have been misread."""
         rows = list(self.each())[first:end]
         self.bad += [BadRow(line, lines, raw, fault, row, is_doubtful=True) for row, line, lines, raw in rows]
@@ -100,7 +100,7 @@ class Chunk:
 
 
 @dataclass(slots=True)
-class Counted:
+class LineCounts:
     """The numbers of physical lines of a file: all lines, lines of the header, and blank lines.
 
     repeats: the lines of rows that repeat the header, as in concatenated files. of_repeats: the number of lines of
@@ -123,7 +123,7 @@ class Notice(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class LineNames:
     """Names for lines: the number; in an archive of several files, the file and the line in it.
 
     ends: by file, its name and the number of its last line, counted through all files.
@@ -165,7 +165,7 @@ class RowReader(ABC):
         self.name, self.feed = name, feed
         self.header: list[str] | None = None
         self.header_text = ""
-        self.counted = Counted()
+        self.counted = LineCounts()
         self.answers: dict[int, str] = {}
         self.noticed: list[Notice] = []
 
@@ -175,9 +175,9 @@ class RowReader(ABC):
         return len(self.header or ())
 
     @property
-    def places(self) -> Places:
+    def places(self) -> LineNames:
         """Return the names of lines, complete once all rows were read."""
-        return Places()
+        return LineNames()
 
     def place(self, line: int) -> str:
         """Return the name of a line among the rows read so far."""

@@ -1,6 +1,6 @@
 """CSV: text to rows of fields, with the physical line that each begins on.
 
-A row that is not understood becomes a `BadRow`. A file whose rows cannot be told apart is `Unreadable`.
+A row that is not understood becomes a `BadRow`. A file whose rows cannot be told apart is `UnreadableFile`.
 """
 
 import csv
@@ -24,11 +24,11 @@ from pipelines.feeds.reading.chunks import CHUNK_SIZE, Chunk
 from pipelines.feeds.reading.dialect import dialect, mended, mending_key
 from pipelines.feeds.reading.lines import LONGEST_LINE, NOT_ROWS, TextReader
 from pipelines.feeds.reading.marks import BAD_ID, DAMAGED, REJECT_ID, Columns
-from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.names import named_columns, position_header
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.feeds.terms.texts import composed
-from pipelines.home.batch import Unreadable
+from pipelines.feeds.terms.texts import composed_text
+from pipelines.home.batch import UnreadableFile
 from pipelines.home.counted import counted
 
 MOST_READ_AGAIN = 32 * LONGEST_LINE
@@ -109,24 +109,24 @@ class CsvReader(TextReader):
                     continue
                 self.counted.header = before + lines
                 if fault := unreadable(raw):
-                    raise Unreadable(f"{self.name}: the header has {fault.message}")
+                    raise UnreadableFile(f"{self.name}: the header has {fault.message}")
                 if len(cells) > MOST_COLUMNS:
-                    raise Unreadable(
+                    raise UnreadableFile(
                         f"{self.name}: the header has {len(cells):,} columns, more than {MOST_COLUMNS:,}; "
                         "check that it is the export it is named for"
                     )
                 self._headers = cells, [f"\ufeff{cells[0]}", *cells[1:]]
-                return self._own_header([composed(cell.strip()) for cell in cells], raw)
+                return self._own_header([composed_text(cell.strip()) for cell in cells], raw)
         except csv.Error:
             names = [name for name, must in named_columns(self.feed).items() if must]
             mends = mending_key(self.first_lines(), self.feed, names)
             said = f"its columns are there with {mends}: say so in the feed file" if mends else NOT_ROWS
-            raise Unreadable(
+            raise UnreadableFile(
                 f"{self.name}: the {'first line' if not skip else 'header'} is no CSV header; {said}"
             ) from None
         if before:
-            raise Unreadable(f"{self.name}: nothing on line {skip + 1} or after it, where the header should be")
-        raise Unreadable(f"{self.name}: the file is empty; export it again")
+            raise UnreadableFile(f"{self.name}: nothing on line {skip + 1} or after it, where the header should be")
+        raise UnreadableFile(f"{self.name}: the file is empty; export it again")
 
     def _own_header(self, names: list[str], raw: str) -> list[str]:
         self._marks, self.header_text = Columns(names, self.feed), raw
@@ -202,15 +202,15 @@ class CsvReader(TextReader):
             if self._one_by_one <= self.counted.lines and self._one_by_one:
                 return
 
-    def _own(self, line: int, cells: list[str], raw: str) -> tuple[list[str], str, Fault | None]:
+    def _own(self, line: int, cells: list[str], raw: str) -> tuple[list[str], str, ValueFault | None]:
         answered, cells, raw = self._marks.off(cells, raw)
         if answered:
             self.answers[line] = answered
         return cells, raw, BAD_ID if answered == DAMAGED else None
 
-    def _ragged(self, fields: int, width: int | None, raw: str) -> Fault:
+    def _ragged(self, fields: int, width: int | None, raw: str) -> ValueFault:
         if width is None:
-            return Fault(
+            return ValueFault(
                 "FEED-FILE-02", f"{counted(fields, 'field')} where the feed names column {len(self.header or ())}"
             )
         like = "the header has" if self.feed.header else "the first row has"
@@ -229,11 +229,11 @@ class CsvReader(TextReader):
         if any(self._like_a_row(text) for text in rest):
             self._lines.give_back()
             if self._lines.given_back > MOST_READ_AGAIN:
-                raise Unreadable(self._never_closed(line))
+                raise UnreadableFile(self._never_closed(line))
             self._start()
             fault = UNCLOSED
         elif endless:
-            raise Unreadable(self._never_closed(line))
+            raise UnreadableFile(self._never_closed(line))
         else:
             fault = lines_of(BAD_QUOTING, line, line + len(rest))
             fault = mended(fault, "".join(self._lines.taken), self.feed, (self._width or 0) + len(self._marks.places))

@@ -10,12 +10,12 @@ from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk, RowReader
 from pipelines.feeds.reading.conditions import Conditions
 from pipelines.feeds.reading.headings import is_value
-from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.names import values_of, walk
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.totals import is_title
 
-CUT = Fault(
+CUT = ValueFault(
     "FEED-FILE-02",
     "a line break may have cut the last text of this row: the line below it is no row; put the whole text into quotes, "
     "or put the row in again as it is where that line is none of it ([skip] in the feed leaves such lines out)",

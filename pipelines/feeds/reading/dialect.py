@@ -8,9 +8,9 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.feeds.terms.texts import composed
+from pipelines.feeds.terms.texts import composed_text
 
 WAYS: tuple[dict[str, Any], ...] = (
     {"skip_spaces": True},
@@ -35,13 +35,13 @@ def dialect(feed: FeedFile) -> dict[str, Any]:
     }
 
 
-def mended(fault: Fault, raw: str, feed: FeedFile, width: int) -> Fault:
+def mended(fault: ValueFault, raw: str, feed: FeedFile, width: int) -> ValueFault:
     """Return the fault of a row. If another format makes the row whole, name its keys of the feed file."""
     for changes in WAYS:
         other = feed.model_copy(update=changes)
         if other != feed and can_be_read(other) and _has(raw, changes) and _width(raw, other) == width:
             said = " and ".join(f"{key} = {json.dumps(value)}" for key, value in changes.items())
-            return Fault(fault.rule, f"{fault.message}; it is whole with {said} in the feed file")
+            return ValueFault(fault.rule, f"{fault.message}; it is whole with {said} in the feed file")
     return fault
 
 
@@ -96,7 +96,8 @@ def _ways(feed: FeedFile) -> list[dict[str, Any]]:
 def _cells(line: str, how: dict[str, Any]) -> set[str]:
     try:
         return {
-            composed(cell.strip().removeprefix("\ufeff")).casefold() for cell in next(csv.reader([line], **how), [])
+            composed_text(cell.strip().removeprefix("\ufeff")).casefold()
+            for cell in next(csv.reader([line], **how), [])
         }
     except csv.Error:
         return set()

@@ -10,20 +10,22 @@ from pipelines.feeds.reading.chunks import LONGEST_ROW
 from pipelines.feeds.reading.opening import NAME_THE_ENCODING, first_lines, open_text
 from pipelines.feeds.reading.packed import Content
 from pipelines.feeds.reading.tables import TableReader, TableRow
-from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from pipelines.home.counted import counted
 
 RULE = "FEED-FILE-02"
-TAB = Fault(RULE, "a tab in a line of fixed width: the fields behind it stand at other places; export it with blanks")
-BY_BYTES = Fault(
+TAB = ValueFault(
+    RULE, "a tab in a line of fixed width: the fields behind it stand at other places; export it with blanks"
+)
+BY_BYTES = ValueFault(
     RULE,
     "the line is as long as the others in bytes, but not in characters: the fields may stand at other places; export it"
     " filled up by characters, or in an encoding with one byte for each character",
 )
 BREAKS = "if it is one row, name what is behind the fields as a field, and say short_lines = true"
-SEVERAL = Fault(RULE, f"the line is as long as several others: line breaks may be missing in it; {BREAKS}")
+SEVERAL = ValueFault(RULE, f"the line is as long as several others: line breaks may be missing in it; {BREAKS}")
 
 
 class FixedReader(TableReader):
@@ -56,24 +58,26 @@ class FixedReader(TableReader):
         try:
             line = self._file.readline(LONGEST_ROW)
         except UnicodeError:
-            raise Unreadable(f"{self.name}: not text in {self._own.encoding}; {NAME_THE_ENCODING}") from None
+            raise UnreadableFile(f"{self.name}: not text in {self._own.encoding}; {NAME_THE_ENCODING}") from None
         if len(line) >= LONGEST_ROW:
-            raise Unreadable(f"{self.name}: line {self.counted.lines + 1} is longer than 2 MiB; has it line breaks?")
+            raise UnreadableFile(
+                f"{self.name}: line {self.counted.lines + 1} is longer than 2 MiB; has it line breaks?"
+            )
         self.counted.lines += bool(line)
         return line.removeprefix("\ufeff") if self.counted.lines == 1 else line
 
-    def _fault(self, text: str) -> Fault | None:
+    def _fault(self, text: str) -> ValueFault | None:
         if "\t" in text:
             return TAB
         if len(text) < self._needed and not self._own.short_lines:
-            return Fault(
+            return ValueFault(
                 RULE,
                 f"the line has {counted(len(text), 'character')}, and its fields end at {self._needed}: it may be cut"
                 " off; where blanks at the end are left out, the feed file says short_lines = true",
             )
         return self._fault_of_length(text) or unreadable(text)
 
-    def _fault_of_length(self, text: str) -> Fault | None:
+    def _fault_of_length(self, text: str) -> ValueFault | None:
         """Return the fault of a line of unusual length, if this shows that its fields are elsewhere; else None."""
         usual = self._usual
         if usual < self._needed or len(text) == usual:
@@ -92,7 +96,7 @@ class FixedReader(TableReader):
         lines = StringIO("".join(first_lines(self._content, self._own)), newline="")
         texts = [text for line in list(lines)[self._own.header :] if (text := _row_of(line)).strip()]
         if len(texts) == 1 and len(texts[0]) >= 2 * self._needed:
-            raise Unreadable(
+            raise UnreadableFile(
                 f"{self.name}: the rows are one line, which is as long as several rows: are there line breaks? {BREAKS}"
             )
         length, number = max(_most(map(len, texts)), _most(map(self._size, texts)), key=itemgetter(1))

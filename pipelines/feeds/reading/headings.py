@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from pipelines.feeds.terms.totals import filled, has_letters, is_title
+from pipelines.feeds.terms.totals import filled_cells, has_letters, is_title
 from pipelines.feeds.terms.vocabulary import is_name
 
 KNOWN_BY = 60
@@ -54,7 +54,7 @@ class Headings:
         """The last rows of the chunk before."""
         self.alone: list[int] = []
         self.unknown: set[int] = set()
-        self._waits: _Words | None = None
+        self._waits: _WordRow | None = None
         """The first of the last rows, if these are words: the rows below it are not known yet."""
 
     def lines(self, rows: Rows, lines: Sequence[int], blank_above: IsApart) -> Iterator[int]:
@@ -66,7 +66,7 @@ class Headings:
             yield waiting.line
         for place in (_places_without_values if self._payments else _places_of_words)(rows, columns):
             above = rows[max(place - LOOKED_AT, 0) : place] or self._above
-            words = _Words(lines[place], above, columns)
+            words = _WordRow(lines[place], above, columns)
             is_apart = blank_above(words.line) and not (place and blank_above(lines[place - 1]))
             row, below = rows[place], rows[place + 1 :]
             if _has_words(row, columns) and (is_apart or _names_columns(row) or self._begins(words, below)):
@@ -78,7 +78,7 @@ class Headings:
                 self.alone.append(words.line)
         self._above = rows[-LOOKED_AT:] or self._above
 
-    def _begins(self, words: "_Words", below: Rows) -> bool:
+    def _begins(self, words: "_WordRow", below: Rows) -> bool:
         """True if the rows below a row of words do not continue the columns above. More such rows are passed over."""
         others = (row for row in below[:MOST_WORDS] if not _has_words(row, words.columns))
         if told_by := list(islice(others, LOOKED_AT)):
@@ -102,7 +102,7 @@ class Headings:
         for place, row in enumerate(rows):
             if not is_apart(row):
                 named = self._names.intersection(row)
-                if len(named) > 1 and len(named) * 3 >= filled(row) and not self._has_values(row):
+                if len(named) > 1 and len(named) * 3 >= filled_cells(row) and not self._has_values(row):
                     ticks = self._ticks(rows) if ticks is None else ticks
                     if self._is_other(row, ticks):
                         yield place
@@ -128,7 +128,7 @@ _TELLING = 2
 _TELLING_OF_PAYMENTS = 3
 
 
-class _Values(NamedTuple):
+class _ValueColumn(NamedTuple):
     """A column of values. width: the length of all its values, as of ids with letters; 0 if the lengths differ.
 
     are_lettered: True if most values begin with a letter.
@@ -142,17 +142,17 @@ class _Values(NamedTuple):
         return row[self.place].strip() if self.place < len(row) else ""
 
 
-class _Words(NamedTuple):
+class _WordRow(NamedTuple):
     """A row of words, with some rows above it and the columns of values."""
 
     line: int
     above: Rows
-    columns: Sequence[_Values]
+    columns: Sequence[_ValueColumn]
 
 
-def _of_values(rows: Rows, width: int) -> list[_Values]:
+def _of_values(rows: Rows, width: int) -> list[_ValueColumn]:
     """Return the columns with values in most of their cells; columns whose values begin with no letter come first."""
-    found: list[tuple[int, _Values]] = []
+    found: list[tuple[int, _ValueColumn]] = []
     for place in range(width):
         cells = [row[place].strip() for row in rows if place < len(row) and row[place].strip()]
         values = [cell for cell in cells if is_value(cell)]
@@ -160,11 +160,11 @@ def _of_values(rows: Rows, width: int) -> list[_Values]:
             lengths = {*map(len, values)}
             alike = lengths.pop() if len(lengths) == 1 and any(map(has_letters, values)) else 0
             lettered = sum(cell[0].isalpha() for cell in values)
-            found.append((lettered, _Values(place, alike, lettered * 2 > len(values))))
+            found.append((lettered, _ValueColumn(place, alike, lettered * 2 > len(values))))
     return [column for _, column in sorted(found)]
 
 
-def _places_of_words(rows: Rows, columns: Sequence[_Values]) -> Iterator[int]:
+def _places_of_words(rows: Rows, columns: Sequence[_ValueColumn]) -> Iterator[int]:
     """Yield the places of rows that have words, and no digits, in columns of values."""
     if len(columns) < _TELLING:
         return
@@ -174,7 +174,7 @@ def _places_of_words(rows: Rows, columns: Sequence[_Values]) -> Iterator[int]:
             yield place
 
 
-def _has_words(row: Sequence[str], columns: Sequence[_Values]) -> bool:
+def _has_words(row: Sequence[str], columns: Sequence[_ValueColumn]) -> bool:
     """True if a row has words, and no digits, in several columns of values.
 
     A text as long as all values of its column may itself be a value, since some ids have few digits, or none.
@@ -187,7 +187,7 @@ def _has_words(row: Sequence[str], columns: Sequence[_Values]) -> bool:
     )
 
 
-def _places_without_values(rows: Rows, columns: Sequence[_Values]) -> Iterator[int]:
+def _places_without_values(rows: Rows, columns: Sequence[_ValueColumn]) -> Iterator[int]:
     """Yield the places of rows that have texts in several columns of values, and no value in any of them."""
     if len(columns) < _TELLING:
         return
@@ -199,7 +199,7 @@ def _places_without_values(rows: Rows, columns: Sequence[_Values]) -> Iterator[i
                 yield place
 
 
-def _is_label(text: str, column: _Values) -> bool:
+def _is_label(text: str, column: _ValueColumn) -> bool:
     """True if a text is no value of its column, and may name it: `#`, `Nr 1`, or `K2` if no value looks like `R2`."""
     if not any(map(str.isdigit, text)):
         return True
@@ -208,7 +208,7 @@ def _is_label(text: str, column: _Values) -> bool:
     return not _is_figured(text)
 
 
-def _may_be_header(row: Sequence[str], above: Rows, columns: Sequence[_Values], payments: OfPayments) -> bool:
+def _may_be_header(row: Sequence[str], above: Rows, columns: Sequence[_ValueColumn], payments: OfPayments) -> bool:
     """True if a row without values may be a header: texts in three or more columns of values, most of them words.
 
     The texts must be in most columns of values. No record has only such texts, unless it is crossed out, or all its
@@ -230,7 +230,7 @@ def _may_be_header(row: Sequence[str], above: Rows, columns: Sequence[_Values], 
     )
 
 
-def _has_no_payment(row: Sequence[str], above: Rows, columns: Sequence[_Values], payments: OfPayments) -> bool:
+def _has_no_payment(row: Sequence[str], above: Rows, columns: Sequence[_ValueColumn], payments: OfPayments) -> bool:
     """True if a row has words for an amount and a day, another text, and a key unlike those of the rows above.
 
     A header's texts do not occur above it in their column. If the key is empty, all texts must be known names of
@@ -243,7 +243,7 @@ def _has_no_payment(row: Sequence[str], above: Rows, columns: Sequence[_Values],
     cells = [row[place].strip() if place < len(row) else "" for place in (key, amount, day)]
     keys = {len(other[key].strip()) for other in above if key < len(other)}
     is_keyed = bool(cells[0]) and key not in of_values and (len(keys) != 1 or len(cells[0]) in keys)
-    if is_keyed or not all(cells[1:]) or filled(row) < _TELLING_OF_PAYMENTS:
+    if is_keyed or not all(cells[1:]) or filled_cells(row) < _TELLING_OF_PAYMENTS:
         return False
     if any(cell.strip() and _stands_above(cell.strip(), place, above) for place, cell in enumerate(row)):
         return False
@@ -302,7 +302,7 @@ def is_heading_of_rows(cells: Sequence[str], usual: int, *, is_apart: bool) -> b
     words = _WORD.findall(first)
     if not 0 < len(words) <= _LONGEST_TITLE or first[-1] in ".!?;" or not is_title(cells):
         return False
-    if filled(cells) * 2 > usual or any(sign.isdigit() for cell in cells for sign in cell):
+    if filled_cells(cells) * 2 > usual or any(sign.isdigit() for cell in cells for sign in cell):
         return False
     return is_apart or not words[0][0].islower()
 

@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from pipelines.feeds.reading.broken import BadRow
-from pipelines.feeds.reading.chunks import Chunk, Notice, Places, RowReader
+from pipelines.feeds.reading.chunks import Chunk, LineNames, Notice, RowReader
 from pipelines.feeds.reading.cut_rows import CutRows
-from pipelines.feeds.reading.partners import Halves, Partners, key_by
+from pipelines.feeds.reading.partners import JoinedRows, Partners, key_by
 from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, SecondTables
-from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from pipelines.home.counted import counted
 
 PARTNERS = "JOIN-PARTNERS"
 
 
-class Both:
+class JoinedFiles:
     """Two joined files as their feed declares them, with sentences. names: of the files. name: of the delivery."""
 
     def __init__(self, name: str, names: tuple[str, str], feed: FeedFile) -> None:
@@ -60,7 +60,7 @@ class JoinedReader(RowReader):
 
     def __init__(self, first: RowReader, second: RowReader, names: tuple[str, str], name: str, feed: FeedFile) -> None:
         super().__init__(name, feed)
-        self._both, self._first, self._second = Both(name, names, feed), first, second
+        self._both, self._first, self._second = JoinedFiles(name, names, feed), first, second
         self._partners = Partners(name, names[1])
         self._lines: dict[str, int] = {}
         """The line of each key in the first file."""
@@ -78,7 +78,7 @@ class JoinedReader(RowReader):
         try:
             self.feed = first.feed.model_copy(update={"one_table": True})  # each file is checked by itself
             self._check_alike(first, second)
-            self._halves = Halves(first.header, second.header, self._both.prefix, self.feed)
+            self._halves = JoinedRows(first.header, second.header, self._both.prefix, self.feed)
             self._key_of = key_by(first.header, self._both.key(0), self._both.place(0))
         except BaseException:
             first.__exit__()
@@ -94,13 +94,13 @@ class JoinedReader(RowReader):
         return self._first.has_mark
 
     @property
-    def places(self) -> Places:
+    def places(self) -> LineNames:
         before = self._second.counted.lines
         ends = [*(self._second.places.ends or ((self._both.names[1], before),))]
         ends += [(name, line + before) for name, line in self._first.places.ends]
         if not self._first.places.ends:
             ends.append((self._both.names[0], self._first.counted.lines + before))
-        return Places(tuple(ends))
+        return LineNames(tuple(ends))
 
     def chunks(self) -> Iterator[Chunk]:
         before, alone = self._second.counted.lines, 0
@@ -125,7 +125,7 @@ class JoinedReader(RowReader):
         self._note_repeats(counted.repeats, before)
         yield self._without_partner(alone)
 
-    def _join_row(self, out: Chunk, row: Any, line: int, lines: int, raw: str, fault: Fault | None = None) -> bool:
+    def _join_row(self, out: Chunk, row: Any, line: int, lines: int, raw: str, fault: ValueFault | None = None) -> bool:
         """Put a row with its partners into a chunk; return True without partners. fault: why the row is doubtful."""
         partners = self._partners.of(self._key(row, line))
         if not partners:
@@ -149,7 +149,7 @@ class JoinedReader(RowReader):
         said = self._both.without_partner()
         for each in left if self._both.join.one_row_per else ():
             cells, text = self._halves.without_first(each)
-            out.bad.append(BadRow(each.line, each.lines, text, each.fault or Fault(PARTNERS, said), cells))
+            out.bad.append(BadRow(each.line, each.lines, text, each.fault or ValueFault(PARTNERS, said), cells))
         if not self._both.join.one_row_per:
             self.counted.blank += sum(each.lines for each in left)
         if left:
@@ -171,17 +171,17 @@ class JoinedReader(RowReader):
 
     def _check_alike(self, first: RowReader, second: RowReader) -> None:
         if (first.header is None) != (second.header is None):
-            raise Unreadable(f"{self.name}: of two files that are joined both are tables, or both hold objects")
+            raise UnreadableFile(f"{self.name}: of two files that are joined both are tables, or both hold objects")
 
     def _key(self, row: Any, line: int) -> str | None:
         """Return the key of a row of the first file. Raises Unreadable for a second row if keys must be unique."""
         key, before = self._key_of(row), self._second.counted.lines
         if key and self._both.join.one_row_per and (first := self._lines.setdefault(key, line)) != line:
-            raise Unreadable(self._both.twice_in_first(first - before, line - before))
+            raise UnreadableFile(self._both.twice_in_first(first - before, line - before))
         return key
 
 
-def _put(out: Chunk, row: Any, line: int, lines: int, raw: str, fault: Fault | None, *, is_doubtful: bool) -> None:
+def _put(out: Chunk, row: Any, line: int, lines: int, raw: str, fault: ValueFault | None, *, is_doubtful: bool) -> None:
     """Put a joined row into a chunk, as a bad one if it has a fault."""
     if fault:
         out.bad.append(BadRow(line, lines, raw, fault, row, is_doubtful=is_doubtful))

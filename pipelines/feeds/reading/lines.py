@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from io import StringIO
 from typing import Self
 
-from pipelines.feeds.reading.chunks import LONGEST_ROW, Counted, RowReader
+from pipelines.feeds.reading.chunks import LONGEST_ROW, LineCounts, RowReader
 from pipelines.feeds.reading.opening import FEW_ZEROS, NAME_THE_ENCODING, ZEROS, first_lines, open_text
 from pipelines.feeds.reading.packed import Content
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 
 LONGEST_LINE = LONGEST_ROW
 AHEAD = 1 << 16
@@ -21,7 +21,7 @@ NOT_ROWS = "check that it is the export it is named for"
 class Lines:
     """The lines of an open file. counted: the counts to update. taken: the lines of the row that is being read."""
 
-    def __init__(self, content: Content, feed: FeedFile, counted: Counted) -> None:
+    def __init__(self, content: Content, feed: FeedFile, counted: LineCounts) -> None:
         self._name, self._encoding, self._counted = content.name, feed.encoding, counted
         self._file = open_text(content, feed)
         self.taken: list[str] = []
@@ -35,7 +35,7 @@ class Lines:
         """True if a text is on the first line; the position in the file does not change."""
         try:
             return text in self._file.readline(LONGEST_LINE)
-        except (Unreadable, UnicodeError):
+        except (UnreadableFile, UnicodeError):
             return False
         finally:
             self._file.seek(0)
@@ -48,7 +48,7 @@ class Lines:
                 if len(line) >= limit:
                     endless = line.endswith("\0" * FEW_ZEROS)
                     said = f"has {ZEROS}" if endless else f"is longer than 2 MiB; {NOT_ROWS}"
-                    raise Unreadable(f"{self._name}: line {self._counted.lines + 1} {said}")
+                    raise UnreadableFile(f"{self._name}: line {self._counted.lines + 1} {said}")
                 self._counted.lines += 1
                 if self._counted.lines == 1:
                     line = line.removeprefix("\ufeff")
@@ -57,8 +57,8 @@ class Lines:
         except UnicodeError:
             raise self._no_text() from None
 
-    def _no_text(self) -> Unreadable:
-        return Unreadable(f"{self._name}: not text in {self._encoding}; {NAME_THE_ENCODING}")
+    def _no_text(self) -> UnreadableFile:
+        return UnreadableFile(f"{self._name}: not text in {self._encoding}; {NAME_THE_ENCODING}")
 
     def skip_breaks(self) -> int:
         """Skip the following lines that are only a line break; return their number.

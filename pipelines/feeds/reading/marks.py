@@ -15,9 +15,9 @@ from typing import Any
 from fhir_service.interface.json_text import object_in
 from pipelines.feeds.reading.dialect import dialect
 from pipelines.feeds.reading.packed import Content, first_content
-from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 
 REJECT_ID, REASONS, TEXT = "_reject_id", "_reasons", "_text"
 MARKS = (REJECT_ID, REASONS)
@@ -36,7 +36,7 @@ _ID_ELEMENT = re.compile(r'"_reject_id"\s*:\s*"([0-9a-f -]{16,})"')
 
 DAMAGED = ""
 """The value in place of ids if the cell holds something else, such as an id that a spreadsheet read as a number."""
-BAD_ID = Fault(
+BAD_ID = ValueFault(
     "FEED-FILE-09",
     "its _reject_id is not valid: write it exactly as it was exported (sixteen of 0-9 and a-f, and any text"
     " behind them)",
@@ -158,7 +158,7 @@ def marked_form(path: Path) -> str | None:
     """Return `csv`, `ndjson` or `json` if a file's beginning has the marks, else None. Works in any encoding."""
     try:
         return _form(_head(first_content(path)))
-    except (OSError, Unreadable):
+    except (OSError, UnreadableFile):
         return None
 
 
@@ -183,7 +183,7 @@ def as_saved(content: Content, feed: FeedFile) -> FeedFile:
             return feed
         with content.open() as file:
             start = file.read(3)
-    except (OSError, Unreadable):  # reported where the file is read
+    except (OSError, UnreadableFile):  # reported where the file is read
         return feed
     changed = {"encoding": "utf-16"} if start[:2] in _UTF16 else {"encoding": "utf-8"} if start == _UTF8 else {}
     header = next(line for line in head.splitlines() if REJECT_ID in line)

@@ -12,9 +12,9 @@ from pipelines.feeds.reading.lines import TextReader
 from pipelines.feeds.reading.marks import BAD_ID, DAMAGED, unmarked_line
 from pipelines.feeds.reading.opening import NAME_THE_ENCODING, open_text
 from pipelines.feeds.reading.packed import Content
-from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 
 BLOCK = 1 << 16
 _BLANKS = re.compile(r"[ \t\r\n]*+")
@@ -22,7 +22,7 @@ _SCANNER = json.JSONDecoder(parse_float=len, parse_int=len, parse_constant=len)
 """Finds the end of a value. Its numbers are not converted, and may have any length."""
 
 
-def read_object(raw: str) -> tuple[Any, Fault | None]:
+def read_object(raw: str) -> tuple[Any, ValueFault | None]:
     """Return the object in a row's text, or its fault."""
     try:
         found = None if (fault := unreadable(raw)) else parse_bounded(raw)
@@ -30,7 +30,7 @@ def read_object(raw: str) -> tuple[Any, Fault | None]:
         return None, OUT_OF_RANGE
     except Malformed as error:
         said = str(error).partition(" (")[0]
-        return None, OUT_OF_RANGE if said == NOT_READABLE else Fault("FEED-FILE-04", f"no JSON object: {said}")
+        return None, OUT_OF_RANGE if said == NOT_READABLE else ValueFault("FEED-FILE-04", f"no JSON object: {said}")
     return found, fault or unfit(found, raw)
 
 
@@ -70,7 +70,7 @@ class ArrayReader(RowReader):
     def _elements(self) -> Iterator[str]:
         """Yield the text of each element of the array."""
         if self._next_sign() != "[":
-            raise Unreadable(
+            raise UnreadableFile(
                 f'{self.name}: no JSON array of objects; for one object on each line, say format = "ndjson"'
             )
         self._at += 1
@@ -84,7 +84,7 @@ class ArrayReader(RowReader):
             raise self._broken()
         self._at += 1
         if self._next_sign():
-            raise Unreadable(f"{self.name}: something follows the array; correct the file, or export it again")
+            raise UnreadableFile(f"{self.name}: something follows the array; correct the file, or export it again")
 
     def _next_sign(self) -> str:
         """Advance to the next character that is no blank, and return it; empty at the end of the file."""
@@ -113,12 +113,12 @@ class ArrayReader(RowReader):
         try:
             more = self._file.read(max(BLOCK, len(left)))
         except UnicodeError:
-            raise Unreadable(f"{self.name}: not text in {self.feed.encoding}; {NAME_THE_ENCODING}") from None
+            raise UnreadableFile(f"{self.name}: not text in {self.feed.encoding}; {NAME_THE_ENCODING}") from None
         self._buffer, self._at = left + more, 0
         return bool(more)
 
-    def _broken(self) -> Unreadable:
-        return Unreadable(
+    def _broken(self) -> UnreadableFile:
+        return UnreadableFile(
             f"{self.name}: object {self.counted.lines + 1:,} is no JSON, is cut off or longer than 2 MiB; "
             "correct it, or export the file again"
         )
@@ -135,11 +135,11 @@ class ObjectLinesReader(TextReader):
                 self.counted.blank += lines + self._lines.skip_breaks()
                 continue
             if not seen and text.strip() in ("{", "["):
-                raise Unreadable(
+                raise UnreadableFile(
                     f"{self.name}: one JSON document over several lines; NDJSON has one object on each line"
                 )
             seen = True
             _add(self, chunk, line, lines, raw)
             yield
         if not seen:
-            raise Unreadable(f"{self.name}: the file is empty; export it again")
+            raise UnreadableFile(f"{self.name}: the file is empty; export it again")

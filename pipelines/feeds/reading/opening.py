@@ -7,7 +7,7 @@ from typing import TextIO
 
 from pipelines.feeds.reading.packed import GZIP, ZIP, ZSTANDARD, Content
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.home.batch import Unreadable, reading_file
+from pipelines.home.batch import UnreadableFile, reading_file
 
 BEGINNING = 4096
 ZEROS = "zero bytes where rows should be, as of a copy that was not finished; copy or export it again"
@@ -37,7 +37,7 @@ def first_lines(content: Content, feed: FeedFile) -> list[str]:
         with open_text(content, feed) as file:
             while len(found) < FIRST_LINES and (line := file.readline(BEGINNING)):
                 found.append(line)
-    except (UnicodeError, Unreadable):
+    except (UnicodeError, UnreadableFile):
         pass
     return found
 
@@ -105,29 +105,33 @@ _CONTROLS = bytes({*range(32)} - set(b"\t\n\v\f\r\x1a"))
 def _surely_text(start: bytes, name: str, encoding: str, taken: str | None) -> None:
     """Raise Unreadable unless the bytes are text. taken: the name of a form that is accepted too."""
     if not start:
-        raise Unreadable(f"{name}: the file is empty; export it again")
+        raise UnreadableFile(f"{name}: the file is empty; export it again")
     if (said := what_it_is(start)) and said != taken:
-        raise Unreadable(f"{name}: the file is {said}")
+        raise UnreadableFile(f"{name}: the file is {said}")
     if encoding.startswith(_WIDE):
         if encoding.startswith("utf-16") and start[:2] not in _BOMS and 0 not in start[:400]:
-            raise Unreadable(f"{name}: the file is not UTF-16, as its feed says; {NAME_THE_ENCODING}")
+            raise UnreadableFile(f"{name}: the file is not UTF-16, as its feed says; {NAME_THE_ENCODING}")
         text = start[: len(start) // 4 * 4].decode(_with_mark(start, encoding), "replace").encode()
         if (said := what_it_is(text)) and said != taken:
-            raise Unreadable(f"{name}: the file is {said}")
+            raise UnreadableFile(f"{name}: the file is {said}")
         return
     if start[:2] in _BOMS:
-        raise Unreadable(f'{name}: the file is UTF-16; export it as UTF-8, or say encoding = "utf-16" in the feed file')
+        raise UnreadableFile(
+            f'{name}: the file is UTF-16; export it as UTF-8, or say encoding = "utf-16" in the feed file'
+        )
     if start.startswith(codecs.BOM_UTF8) and not encoding.startswith("utf-8"):
-        raise Unreadable(f'{name}: the file is UTF-8, as its first bytes say; say encoding = "utf-8" in the feed file')
+        raise UnreadableFile(
+            f'{name}: the file is UTF-8, as its first bytes say; say encoding = "utf-8" in the feed file'
+        )
     if unmarked_utf_16(start):
-        raise Unreadable(
+        raise UnreadableFile(
             f"{name}: the file is UTF-16 without a byte order mark; export it as UTF-8, or say"
             ' encoding = "utf-16" in the feed file'
         )
     if is_binary(start):
         if _ends_in_zeros(start):
-            raise Unreadable(f"{name}: the file has {ZEROS}")
-        raise Unreadable(f"{name}: the file is binary, or in another encoding; {NAME_THE_ENCODING}")
+            raise UnreadableFile(f"{name}: the file has {ZEROS}")
+        raise UnreadableFile(f"{name}: the file is binary, or in another encoding; {NAME_THE_ENCODING}")
 
 
 def _ends_in_zeros(start: bytes) -> bool:

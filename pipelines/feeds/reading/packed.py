@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from pipelines.home.batch import Unreadable, reading_file, shown
+from pipelines.home.batch import UnreadableFile, printable_name, reading_file
 
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 ZSTANDARD = (b"\x28\xb5\x2f\xfd", *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)))
@@ -94,7 +94,7 @@ def unpacked_sha256(path: Path) -> str | None:
             while block := content.read(BLOCK):
                 digest.update(block)
         return digest.hexdigest()
-    except (OSError, Unreadable):
+    except (OSError, UnreadableFile):
         return None
 
 
@@ -115,28 +115,30 @@ def _of_zip(path: Path, name: str, patterns: Sequence[str], most: int) -> Conten
         with zipfile.ZipFile(path) as archive:
             members = [each for each in archive.infolist() if _is_file(each.filename)]
             if _MARKS_OF_OFFICE & set(archive.namelist()):
-                raise Unreadable(
+                raise UnreadableFile(
                     f"{name}: the file is a workbook (.xlsx, .ods) or another document; export the sheet "
                     'as CSV, or describe an .xlsx by a feed file with format = "xlsx"'
                 )
             if _has_more_than_one(archive, path):
-                raise Unreadable(f"{name}: several archives stand in the file, one behind another; put them in apart")
+                raise UnreadableFile(
+                    f"{name}: several archives stand in the file, one behind another; put them in apart"
+                )
     except (zipfile.BadZipFile, NotImplementedError, ValueError):
-        raise Unreadable(
+        raise UnreadableFile(
             f"{name}: the file is a workbook (.xlsx, .ods) or a zip archive, and is cut off or damaged; export it again"
         ) from None
     if not members:
-        raise Unreadable(f"{name}: no file is in the archive; export it again")
+        raise UnreadableFile(f"{name}: no file is in the archive; export it again")
     taken = [each for each in members if is_taken(each.filename, patterns)] or members
     if len(members) > MOST_FILES or (len(taken) > 1 and patterns and not is_taken(taken[0].filename, patterns)):
-        raise Unreadable(
+        raise UnreadableFile(
             f"{name}: {len(members):,} files are in the archive, and the feed does not say which of them to read; "
             f"name the wanted ones in files = [...] of the feed file (an archive has {MOST_FILES:,} files at most)"
         )
     if sum(each.file_size for each in taken) > most:
-        raise Unreadable(_too_much(name, most))
+        raise UnreadableFile(_too_much(name, most))
     taken.sort(key=lambda each: each.filename)
-    untaken = sorted(shown(each.filename) for each in members if each not in taken)
+    untaken = sorted(printable_name(each.filename) for each in members if each not in taken)
     names = Counter(PurePosixPath(each.filename).name for each in taken)
     alike = {each.filename for each in taken if names[PurePosixPath(each.filename).name] > 1}
     return Contents(tuple(_member(path, name, each, most, alike) for each in taken), tuple(untaken))
@@ -171,12 +173,12 @@ def is_taken(inner: str, patterns: Sequence[str]) -> bool:
 
 def _member(path: Path, name: str, member: zipfile.ZipInfo, most: int, alike: Collection[str]) -> Content:
     """Return a file of an archive. alike: files whose names occur in several folders; messages name the folder."""
-    inner = shown(member.filename if member.filename in alike else PurePosixPath(member.filename).name)
+    inner = printable_name(member.filename if member.filename in alike else PurePosixPath(member.filename).name)
     label = f"{name}: {inner}"
     if member.flag_bits & _ENCRYPTED:
-        raise Unreadable(f"{label} needs a password; put in an archive without one")
+        raise UnreadableFile(f"{label} needs a password; put in an archive without one")
     if member.compress_type not in _METHODS:
-        raise Unreadable(f"{label} is packed by a method that is not taken; pack it with the usual one (Deflate)")
+        raise UnreadableFile(f"{label} is packed by a method that is not taken; pack it with the usual one (Deflate)")
     return Content(label, inner, _unpacked(lambda: zipfile.ZipFile(path).open(member), label, "zip", most))
 
 
@@ -222,12 +224,12 @@ class _Unpacked(io.RawIOBase):
             self._stream = self._stream or self._opener()
             block = self._stream.read(len(buffer))
         except _DAMAGED:
-            raise Unreadable(
+            raise UnreadableFile(
                 f"{self._name}: the {self._packing} data is cut off or damaged; export the file again"
             ) from None
         self._place += len(block)
         if self._place > self._most:
-            raise Unreadable(_too_much(self._name, self._most))
+            raise UnreadableFile(_too_much(self._name, self._most))
         buffer[: len(block)] = block
         return len(block)
 

@@ -15,11 +15,11 @@ import numpy as np
 from pipelines.feeds.reading.chunks import CHUNK
 from pipelines.feeds.reading.packed import ALWAYS_TAKEN, MOST_TIMES
 from pipelines.feeds.reading.tables import TableReader, TableRow
-from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.names import named_columns
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.times import in_hours
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,7 @@ FEW_ROWS = 20
 """The number of lists or objects converted to text at once: each may be long, however small the file is."""
 SPARK = b"org.apache.spark.version"
 HAS_NO_TEXT = "bytes that are no text in UTF-8, or a day, a time or a zone that does not exist; export it as text"
-NO_TEXT = Fault("FEED-FILE-09", HAS_NO_TEXT)
+NO_TEXT = ValueFault("FEED-FILE-09", HAS_NO_TEXT)
 
 
 class ParquetReader(TableReader):
@@ -54,7 +54,7 @@ class ParquetReader(TableReader):
                 self._file = self.held.enter_context(opened(read_dictionary=texts))
             schema = self._file.schema_arrow
         except (pa.ArrowException, OSError):
-            raise Unreadable(f"{self.name}: no Parquet file, or a damaged one; export it again") from None
+            raise UnreadableFile(f"{self.name}: no Parquet file, or a damaged one; export it again") from None
         self._check_size()
         self._of_utc = _moments_of_spark(self._file)
         self.take_header(schema.names)
@@ -63,7 +63,7 @@ class ParquetReader(TableReader):
         self.nested = [each.name for each in schema if pa.types.is_nested(each.type)]
         kinds = zip(self._named, schema.types, strict=True)
         if lost := [column for column, kind in kinds if column and pa.types.is_nested(kind)]:
-            raise Unreadable(
+            raise UnreadableFile(
                 f"{self.name}: {', '.join(lost)} holds lists or objects and no single values; "
                 "export its parts as columns of their own, or as NDJSON"
             )
@@ -81,8 +81,8 @@ class ParquetReader(TableReader):
         ) or about.num_rows > max(ALWAYS_ROWS, size):
             raise self._too_large()
 
-    def _too_large(self) -> Unreadable:
-        return Unreadable(
+    def _too_large(self) -> UnreadableFile:
+        return UnreadableFile(
             f"{self.name}: unpacks to far more than an export of its size; if it is one, export it as CSV"
         )
 
@@ -101,10 +101,10 @@ class ParquetReader(TableReader):
                 else:
                     self.counted.blank += 1
 
-    def _fault(self, cells: Sequence[str | None]) -> Fault | None:
+    def _fault(self, cells: Sequence[str | None]) -> ValueFault | None:
         """Return the fault of a row with cells without a text (None) in columns that the feed names; else None."""
         lost = [column for column, cell in zip(self._named, cells, strict=True) if column and cell is None]
-        return Fault(NO_TEXT.rule, f"{', '.join(lost)}: {HAS_NO_TEXT}") if lost else None
+        return ValueFault(NO_TEXT.rule, f"{', '.join(lost)}: {HAS_NO_TEXT}") if lost else None
 
     def _batches(self) -> "Iterator[pa.RecordBatch]":
         import pyarrow as pa
@@ -112,7 +112,7 @@ class ParquetReader(TableReader):
         try:
             yield from self._file.iter_batches(batch_size=CHUNK)
         except (pa.ArrowException, OSError):
-            raise Unreadable(f"{self.name}: the Parquet data is damaged; export the file again") from None
+            raise UnreadableFile(f"{self.name}: the Parquet data is damaged; export the file again") from None
 
     def _in_utc(self, batch: "pa.RecordBatch") -> "pa.RecordBatch":
         import pyarrow as pa

@@ -9,25 +9,25 @@ from pipelines.feeds.reading.cut_rows import CutRows
 from pipelines.feeds.reading.dialect import dialect
 from pipelines.feeds.reading.marks import compact, csv_text
 from pipelines.feeds.reading.second_tables import SecondTables
-from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.paths import parse_path, walk_path
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.feeds.terms.texts import composed
-from pipelines.home.batch import Unreadable
+from pipelines.feeds.terms.texts import composed_text
+from pipelines.home.batch import UnreadableFile
 
 MOST_HELD = 256 << 20
 """The most characters of the second file."""
 
 
 @dataclass(slots=True)
-class Partner:
+class PartnerRow:
     """A row of the second file. lines: its number of lines."""
 
     row: Any
     line: int
     lines: int
     raw: str
-    fault: Fault | None = None
+    fault: ValueFault | None = None
     is_doubtful: bool = False
     is_used: bool = False
 
@@ -37,8 +37,8 @@ class Partners:
 
     def __init__(self, archive: str, name: str) -> None:
         self._archive, self._name = archive, name
-        self._by_key: dict[str, list[Partner]] = {}
-        self._without_key: list[Partner] = []
+        self._by_key: dict[str, list[PartnerRow]] = {}
+        self._without_key: list[PartnerRow] = []
         self.noticed: list[Notice] = []
 
     def hold(self, second: RowReader, key_of: "KeyOf", alone: "Twice | None", feed: FeedFile, prefix: str) -> None:
@@ -50,17 +50,19 @@ class Partners:
         for chunk in CutRows(second, feed, prefix).among(tables.over()):
             held += chunk.size
             if held > MOST_HELD:
-                raise Unreadable(
+                raise UnreadableFile(
                     f"{self._archive}: {self._name} is too large to be joined; let it be the first file of the feed,"
                     " and the smaller one the second"
                 )
             for row in chunk.each():
-                self._add(Partner(*row), key_of, alone)
+                self._add(PartnerRow(*row), key_of, alone)
             for bad in chunk.bad:
-                self._add(Partner(bad.cells, bad.line, bad.lines, bad.raw, bad.fault, bad.is_doubtful), key_of, alone)
+                self._add(
+                    PartnerRow(bad.cells, bad.line, bad.lines, bad.raw, bad.fault, bad.is_doubtful), key_of, alone
+                )
         self.noticed += tables.notices()
 
-    def _add(self, partner: Partner, key_of: "KeyOf", alone: "Twice | None") -> None:
+    def _add(self, partner: PartnerRow, key_of: "KeyOf", alone: "Twice | None") -> None:
         key = key_of(partner.row)
         if not key:
             self._without_key.append(partner)
@@ -68,13 +70,13 @@ class Partners:
         others = self._by_key.setdefault(key, [])
         others.append(partner)
         if alone and len(others) > 1:
-            raise Unreadable(alone(others[0].line, partner.line))
+            raise UnreadableFile(alone(others[0].line, partner.line))
 
-    def of(self, key: str | None) -> Sequence[Partner]:
+    def of(self, key: str | None) -> Sequence[PartnerRow]:
         """Return the rows of a key."""
         return self._by_key.get(key, ()) if key else ()
 
-    def unused(self) -> list[Partner]:
+    def unused(self) -> list[PartnerRow]:
         """Return the rows that no row of the first file has named, by line."""
         left = [each for some in self._by_key.values() for each in some if not each.is_used]
         return sorted([*left, *self._without_key], key=lambda each: each.line)
@@ -92,7 +94,7 @@ def key_by(header: Sequence[str] | None, names: Sequence[str], file: str) -> Key
         paths = [parse_path(name) for name in names]
         return lambda row: _key(walk_path(row, path) for path in paths)
     if lacking := [name for name in names if name not in header]:
-        raise Unreadable(
+        raise UnreadableFile(
             f"{file} has no column {', '.join(lacking)}, by which the feed joins it; it has {', '.join(header[:20])}"
         )
     places = [header.index(name) for name in names]
@@ -100,11 +102,11 @@ def key_by(header: Sequence[str] | None, names: Sequence[str], file: str) -> Key
 
 
 def _key(found: Iterator[Any]) -> str | None:
-    texts = ["" if each is None else composed(str(each).strip()) for each in found]
+    texts = ["" if each is None else composed_text(str(each).strip()) for each in found]
     return "\0".join(texts) if all(texts) else None
 
 
-class Halves:
+class JoinedRows:
     """Joined rows: a row of the first file, then a row of the second. other: the second header, None for objects."""
 
     def __init__(self, header: list[str] | None, other: list[str] | None, prefix: str, feed: FeedFile) -> None:
@@ -116,7 +118,7 @@ class Halves:
     def header_text(self) -> str:
         return "" if self.header is None else csv_text(self.header, self._dialect) + "\r\n"
 
-    def without_first(self, partner: Partner) -> tuple[list[str] | None, str]:
+    def without_first(self, partner: PartnerRow) -> tuple[list[str] | None, str]:
         """Return the cells and the text of a row without a first half."""
         if self._other is None or self.header is None:
             return None, self.text({}, partner, partner.raw)
@@ -127,13 +129,13 @@ class Halves:
         """Return the cells of a first half, followed by empty cells for the second."""
         return None if cells is None or self._other is None else cells + [""] * len(self._other)
 
-    def row(self, row: Any, partner: Partner | None) -> Any:
+    def row(self, row: Any, partner: PartnerRow | None) -> Any:
         if self._other is None:
             return {**row, self._prefix: partner.row} if partner else row
         other = (partner.row or []) if partner else []
         return [*row, *other, *[""] * (len(self._other) - len(other))][: len(self.header or ())]
 
-    def text(self, row: Any, partner: Partner | None, raw: str) -> str:
+    def text(self, row: Any, partner: PartnerRow | None, raw: str) -> str:
         """Return a joined row as text that can be imported again. raw: the text of its first half."""
         if self._other is not None:
             return csv_text(self.row(row, partner), self._dialect) + "\r\n"

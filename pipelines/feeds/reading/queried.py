@@ -10,7 +10,7 @@ from pipelines.feeds.reading.chunks import LONGEST_ROW
 from pipelines.feeds.reading.parquet import NO_TEXT
 from pipelines.feeds.reading.tables import TableReader, TableRow
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.home.batch import Unreadable, reading_file
+from pipelines.home.batch import UnreadableFile, reading_file
 
 
 class QueriedReader(TableReader):
@@ -42,7 +42,9 @@ class QueriedReader(TableReader):
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, list) or not isinstance(self.header, list) or len(found) < len(self.header):
-            raise Unreadable(f"{self.name}: these are no rows of a query, or they are damaged: run the import again")
+            raise UnreadableFile(
+                f"{self.name}: these are no rows of a query, or they are damaged: run the import again"
+            )
         return found
 
     def _text(self, value: object) -> str:

@@ -17,12 +17,12 @@ from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.reading.since import NO_OVERLAP, Mark, Newest, NoMark, since
+from pipelines.feeds.reading.since import NO_OVERLAP, NewestWatermarks, NoMark, Watermark, since
 from pipelines.feeds.terms.names import named_by
 from pipelines.feeds.terms.numbers import with_a_decimal
 from pipelines.feeds.terms.schema import Query
 from pipelines.feeds.terms.times import in_hours
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select
@@ -38,18 +38,18 @@ Row = Sequence[object]
 
 
 @dataclass(frozen=True)
-class Queried:
+class QueryFile:
     """The file of a query's rows: the number of rows, and the mark up to which the database was read."""
 
     rows: int
-    mark: Mark | None
+    mark: Watermark | None
 
 
-def run_query(feed: Feed, to: Path, mark: Mark | None, now: datetime) -> Queried:
+def run_query(feed: Feed, to: Path, mark: Watermark | None, now: datetime) -> QueryFile:
     """Write the rows of a feed's query since a mark; all rows without a mark, or if few are new. Raises Unreadable."""
     query = feed.file.query
     assert query is not None  # noqa: S101 - asked of a feed with a query
-    newest, rows = Newest(now), 0
+    newest, rows = NewestWatermarks(now), 0
     stops: list[Callable[[], object]] = []
     answers = _patiently(feed, query, _rows_of(feed, query, mark, stops), stops)
     names = list(next(answers))
@@ -60,25 +60,25 @@ def run_query(feed: Feed, to: Path, mark: Mark | None, now: datetime) -> Queried
             try:
                 newest.note(None if place is None else row[place])
             except NoMark as error:
-                raise Unreadable(f"{feed.name}: {query.watermark}: {error}") from None
+                raise UnreadableFile(f"{feed.name}: {query.watermark}: {error}") from None
             out.write(_line(row) + "\n")
             rows += 1
     if query.overlap is None and newest.mark and newest.mark.kind == "number":
-        raise Unreadable(f"{feed.name}: {query.watermark}: {NO_OVERLAP}")
+        raise UnreadableFile(f"{feed.name}: {query.watermark}: {NO_OVERLAP}")
     if mark and query.watermark and newest.is_before(mark):
-        raise Unreadable(
+        raise UnreadableFile(
             f"{feed.name}: no row of {query.database} is as new as its newest was before, so that rows may be missed:"
             f" where the database was restored, or rows were removed: chartferry import --whole {feed.name}"
         )
     if mark and newest.are_few(mark):
         return run_query(feed, to, None, now)
-    return Queried(rows, newest.mark)
+    return QueryFile(rows, newest.mark)
 
 
 # --- The database ---------------------------------------------------------------------------------
 
 
-def _rows_of(feed: Feed, query: Query, mark: Mark | None, stops: list[Callable[[], object]]) -> Iterator[Row]:
+def _rows_of(feed: Feed, query: Query, mark: Watermark | None, stops: list[Callable[[], object]]) -> Iterator[Row]:
     """Yield the names of the columns, then the rows. stops: receives the function that ends the query early.
 
     Raises Unreadable.
@@ -91,7 +91,7 @@ def _rows_of(feed: Feed, query: Query, mark: Mark | None, stops: list[Callable[[
         url = make_url(feed.environ.get(query.database, ""))
     except (ArgumentError, ValueError):  # a port that is no number: its text may be a password
         said = f"{feed.name}: the environment variable {query.database} holds no database URL"
-        raise Unreadable(said) from None
+        raise UnreadableFile(said) from None
     try:
         engine = create_engine(url, hide_parameters=True)
         try:
@@ -102,19 +102,19 @@ def _rows_of(feed: Feed, query: Query, mark: Mark | None, stops: list[Callable[[
         finally:
             engine.dispose()
     except NoMark as error:
-        raise Unreadable(f"{feed.name}: {query.watermark}: {error}") from None
+        raise UnreadableFile(f"{feed.name}: {query.watermark}: {error}") from None
     except (SQLAlchemyError, ImportError, OSError, ValueError) as error:
-        raise Unreadable(
+        raise UnreadableFile(
             f"{where} could not be run ({type(error).__name__}): is the database there, and the query right?"
         ) from None
 
 
-def _asked(feed: Feed, query: Query, mark: Mark | None, connection: "Connection") -> Iterator[Row]:
+def _asked(feed: Feed, query: Query, mark: Watermark | None, connection: "Connection") -> Iterator[Row]:
     connection = connection.execution_options(stream_results=True, max_row_buffer=ROWS_AT_ONCE)
     with connection.execute(_statement(query, [], None, nothing=True)) as nothing:
         names = list(nothing.keys())
     if query.watermark and query.watermark not in names:
-        raise Unreadable(f"{feed.name}: the query gives no column {query.watermark}; it gives {', '.join(names)}")
+        raise UnreadableFile(f"{feed.name}: the query gives no column {query.watermark}; it gives {', '.join(names)}")
     yield names
     key = feed.file.columns.get(feed.kind.key)
     order = [name for name in (query.watermark, *(named_by(key) if key else ())) if name in names]
@@ -186,7 +186,7 @@ def _patiently(feed: Feed, query: Query, rows: Iterator[Row], stops: Sequence[Ca
     except Empty:
         for stop in stops:
             stop()
-        raise Unreadable(
+        raise UnreadableFile(
             f"{feed.name}: {query.database} gave no rows for {query.wait_seconds:,} s: try again later, or let the feed"
             " file wait longer (query.wait_seconds)"
         ) from None

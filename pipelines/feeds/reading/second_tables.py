@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from pipelines.feeds.reading.asides import Aside, BlankAbove, RowsByLine, asides_of, ends_aside, last_line, usual
+from pipelines.feeds.reading.asides import AsideRow, BlankAbove, RowsByLine, asides_of, ends_aside, last_line, usual
 from pipelines.feeds.reading.chunks import Chunk, Notice, RowReader
 from pipelines.feeds.reading.conditions import Conditions, IsLeftOut
 from pipelines.feeds.reading.headings import Headings, OfPayments, is_heading_of_rows
-from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.names import places_of
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.feeds.terms.totals import filled, is_title
+from pipelines.feeds.terms.totals import filled_cells, is_title
 from pipelines.home.counted import counted
 
 REPEATED_HEADER = "LEDGER-25"
@@ -32,7 +32,7 @@ class _File:
     """
 
     headings: Headings
-    fault: Fault | None = None
+    fault: ValueFault | None = None
     last: int = 0
     title: int = 0
     has_rows: bool = False
@@ -87,7 +87,7 @@ class SecondTables:
     def notices(self) -> Iterator[Notice]:
         """Yield the warning about texts between rows that were taken, once all rows were read."""
         if self._between:
-            yield Notice(self._between, BETWEEN, between(self._below))
+            yield Notice(self._between, BETWEEN, text_between_rows(self._below))
 
     def _take(self, chunk: Chunk) -> None:
         if (files := len(self._reader.places.ends)) != self._files:
@@ -109,7 +109,7 @@ class SecondTables:
 
     # --- Where another table begins: the line, and the reason to reject what is on it and below -------------------
 
-    def _again(self, chunk: Chunk, headers: Sequence[int]) -> Iterator[tuple[int, Fault]]:
+    def _again(self, chunk: Chunk, headers: Sequence[int]) -> Iterator[tuple[int, ValueFault]]:
         """Yield the first repeated header after a title, with its fault."""
         file, after, width = self._file, 0, self._reader.width
         if not (headers or ends_aside(chunk, width)):
@@ -123,7 +123,9 @@ class SecondTables:
             file.title, after = 0, header
         file.title = rows.title(after, sys.maxsize, file.title)
 
-    def _otherwise(self, chunk: Chunk, asides: Sequence[Aside], blank: BlankAbove) -> Iterator[tuple[int, Fault]]:
+    def _otherwise(
+        self, chunk: Chunk, asides: Sequence[AsideRow], blank: BlankAbove
+    ) -> Iterator[tuple[int, ValueFault]]:
         """Yield the first line that begins another table without the header, with its fault."""
         headings = self._file.headings
         named = [*headings.lines(chunk.rows, chunk.line, blank)]
@@ -138,7 +140,7 @@ class SecondTables:
             line, said = min(found, key=itemgetter(0))
             yield line, self._fault(said, line)
 
-    def _titles(self, chunk: Chunk, asides: Sequence[Aside]) -> Iterator[int]:
+    def _titles(self, chunk: Chunk, asides: Sequence[AsideRow]) -> Iterator[int]:
         """Yield the lines of titles among the rows of a chunk."""
         usually = max(usual(chunk.rows, self._reader.width), 2) if asides else 0
         if self._reader.feed.header == 0 and not self._file.has_rows:
@@ -151,22 +153,22 @@ class SecondTables:
             if is_heading_of_rows(cells, usually, is_apart=is_apart):
                 yield line
 
-    def _note_texts(self, chunk: Chunk, asides: Sequence[Aside]) -> None:
+    def _note_texts(self, chunk: Chunk, asides: Sequence[AsideRow]) -> None:
         """Keep the first line of a text that is no record, if rows are taken below it."""
         texts = self._file.texts
         if not self._between and (asides or texts):
             usually = max(usual(chunk.rows, self._reader.width), 2)
-            of_text = (each for each in asides if filled(each.cells) * 2 <= usually and is_title(each.cells))
-            texts += [each.line for each in of_text if filled(each.cells) == 1 or not each.has_digits]
+            of_text = (each for each in asides if filled_cells(each.cells) * 2 <= usually and is_title(each.cells))
+            texts += [each.line for each in of_text if filled_cells(each.cells) == 1 or not each.has_digits]
             last = chunk.line[-1] if chunk.line else 0
             self._between = next((line for line in texts if line < last), 0)
         if self._between:
             self._below += len(chunk.line) - bisect_right(chunk.line, self._between)
 
-    def _fault(self, said: str, line: int) -> Fault:
+    def _fault(self, said: str, line: int) -> ValueFault:
         """Return the fault of a row of another table. line: the line where that table begins."""
         place = self._reader.place(line)
-        return Fault(REPEATED_HEADER, said.format(place=f"{self._joined}, {place}" if self._joined else place))
+        return ValueFault(REPEATED_HEADER, said.format(place=f"{self._joined}, {place}" if self._joined else place))
 
 
 def _of_payments(header: Sequence[str], feed: FeedFile) -> OfPayments:
@@ -202,7 +204,7 @@ _ANNOUNCED = "{place} is a title, and the header comes again below it: the row m
 """Sentences on the rows from a line on. place: the line of the title, or of the row that names columns."""
 
 
-def between(below: int) -> str:
+def text_between_rows(below: int) -> str:
     """Return the warning about a text between rows. below: the number of rows below it that were taken."""
     rows = counted(below, "row below it was", "rows below it were")
     return (

@@ -19,14 +19,14 @@ class NoMark(ValueError):
     """A watermark cannot be a mark. The message is one clause with the reason."""
 
 
-class Mark(NamedTuple):
+class Watermark(NamedTuple):
     """The newest watermark that was read. kind: `time`, `date`, `number`, or `text` (of ISO 8601)."""
 
     kind: str
     value: str
 
 
-class Newest:
+class NewestWatermarks:
     """The newest watermarks of the rows so far.
 
     A time in the future, an infinite number and NaN are no marks: earlier rows would be missed for good. A number far
@@ -60,14 +60,14 @@ class Newest:
         return kind == "date" and bool(value > self._tomorrow.date())
 
     @property
-    def mark(self) -> Mark | None:
+    def mark(self) -> Watermark | None:
         if not self._values:
             return None
         kind = kind_of(self._values[-1])
         value = self._values[0 if kind == "number" else -1]
-        return Mark(kind, value.isoformat() if kind in ("time", "date") else str(value))
+        return Watermark(kind, value.isoformat() if kind in ("time", "date") else str(value))
 
-    def is_before(self, mark: Mark) -> bool:
+    def is_before(self, mark: Watermark) -> bool:
         """True if no row is as new as an earlier mark."""
         newest = self._values[-1] if self._values else None
         if newest is None or kind_of(newest) != mark.kind:
@@ -79,7 +79,7 @@ class Newest:
             oldest -= _put_back(oldest)
         return bool(newest < oldest)
 
-    def are_few(self, mark: Mark) -> bool:
+    def are_few(self, mark: Watermark) -> bool:
         """True if fewer numbers follow an earlier mark than it left behind: it was too far ahead, or rows are gone."""
         return mark.kind == "number" and len(self._values) < NEWEST
 
@@ -102,7 +102,7 @@ def _put_back(value: datetime) -> timedelta:
     return timedelta() if value.tzinfo else PUT_BACK
 
 
-def value_of(mark: Mark) -> Any:
+def value_of(mark: Watermark) -> Any:
     if mark.kind == "time":
         return datetime.fromisoformat(mark.value)
     if mark.kind == "date":
@@ -113,7 +113,7 @@ def value_of(mark: Mark) -> Any:
     return mark.value
 
 
-def since(mark: Mark, overlap: Decimal | None) -> Any:
+def since(mark: Watermark, overlap: Decimal | None) -> Any:
     """Return where to start reading: the mark less the overlap, which is a day by default. Raises NoMark.
 
     A text goes back to the beginning of a day, which is less than any time of that day in any spelling.

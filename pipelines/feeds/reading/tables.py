@@ -12,11 +12,11 @@ from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader
 from pipelines.feeds.reading.dialect import dialect
 from pipelines.feeds.reading.marks import REJECT_ID, csv_text
-from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.names import position_header
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.feeds.terms.texts import composed
-from pipelines.home.batch import Unreadable
+from pipelines.feeds.terms.texts import composed_text
+from pipelines.home.batch import UnreadableFile
 
 PLAIN_CSV: dict[str, Any] = {"delimiter": ",", "quote": '"', "escape": "", "skip_spaces": False, "encoding": "utf-8"}
 
@@ -26,7 +26,7 @@ class TableRow(NamedTuple):
 
     line: int
     cells: list[str]
-    fault: Fault | None = None
+    fault: ValueFault | None = None
 
 
 class TableReader(RowReader):
@@ -63,10 +63,10 @@ class TableReader(RowReader):
 
     def take_header(self, names: Sequence[str]) -> None:
         """Take these as the names of the columns."""
-        self.header = [composed(name.strip()) for name in names]
+        self.header = [composed_text(name.strip()) for name in names]
         self.header_text = self.text_of(names)
         if REJECT_ID in self.header:
-            raise Unreadable(f"{self.name}: corrected rejects are put in as CSV; save the file as CSV UTF-8")
+            raise UnreadableFile(f"{self.name}: corrected rejects are put in as CSV; save the file as CSV UTF-8")
 
     def take_positions(self, width: int) -> None:
         """Name the columns `#1`, `#2`, ... if there is no header."""
@@ -79,7 +79,7 @@ class TableReader(RowReader):
         for line, cells, fault in self.rows():
             text = self.text_of(cells)
             if len(text) > LONGEST_ROW:
-                raise Unreadable(f"{self.name}: row {line:,} is longer than 2 MiB; check that it is an export")
+                raise UnreadableFile(f"{self.name}: row {line:,} is longer than 2 MiB; check that it is an export")
             if fault:
                 chunk.bad.append(BadRow(line, 1, text, fault, cells))
             else:

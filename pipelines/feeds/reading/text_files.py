@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from pipelines.feeds.files.catalog import Feed, form_by_name
-from pipelines.feeds.reading.chunks import Chunk, Notice, Places, RowReader
+from pipelines.feeds.reading.chunks import Chunk, LineNames, Notice, RowReader
 from pipelines.feeds.reading.csv_file import CsvReader
 from pipelines.feeds.reading.fixed import FixedReader
 from pipelines.feeds.reading.joined import JoinedReader
@@ -15,7 +15,7 @@ from pipelines.feeds.reading.marks import as_saved, marked_form
 from pipelines.feeds.reading.objects import ArrayReader, ObjectLinesReader
 from pipelines.feeds.reading.packed import UNTAKEN, Content, contents, is_taken
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 
 BY_FORM: dict[str, Callable[[Content, FeedFile], RowReader]] = {
     "csv": CsvReader,
@@ -37,7 +37,7 @@ def text_reader(path: Path, file_name: str, feed: Feed, form: str) -> RowReader:
 
 def _one_after_another(files: Sequence[Content], file_name: str, feed: FeedFile, form: str) -> RowReader:
     make = partial(_reader_of_one, feed=feed, form=form)
-    return make(files[0]) if len(files) == 1 else Several(files, file_name, feed, make)
+    return make(files[0]) if len(files) == 1 else SeveralFiles(files, file_name, feed, make)
 
 
 def _reader_of_one(content: Content, feed: FeedFile, form: str) -> RowReader:
@@ -59,7 +59,7 @@ def _joined(path: Path, file_name: str, feed: Feed) -> RowReader:
     both = [[file for file in every if is_taken(file.file_name, names)] for names in (feed.file.files, join.files)]
     for files, patterns in zip(both, (feed.file.files, join.files), strict=True):
         if not files:
-            raise Unreadable(
+            raise UnreadableFile(
                 f"{file_name}: no {' or '.join(patterns)} is here, which the feed joins; put both files into one zip"
                 " archive"
             )
@@ -73,7 +73,7 @@ def _joined(path: Path, file_name: str, feed: Feed) -> RowReader:
     return reader
 
 
-class Several(RowReader):
+class SeveralFiles(RowReader):
     """A reader of a zip archive's files, one after another as one file with one header and continuous line numbers.
 
     make: returns the reader of one file.
@@ -101,12 +101,12 @@ class Several(RowReader):
         return self._reader.width
 
     @property
-    def places(self) -> Places:
-        return Places(tuple(self._ends))
+    def places(self) -> LineNames:
+        return LineNames(tuple(self._ends))
 
     def place(self, line: int) -> str:
         """Return the name of a line. A line after the known ends is in the file that is being read."""
-        return Places((*self._ends, (self._at, sys.maxsize))).of(line)
+        return LineNames((*self._ends, (self._at, sys.maxsize))).of(line)
 
     @property
     def is_answer(self) -> bool:
@@ -126,7 +126,7 @@ class Several(RowReader):
                 self._reader.__exit__()
                 self._reader, self._at = self._opened(file), file.file_name
                 if (self._reader.header, self._reader.feed, self.is_answer) != (self.header, self.feed, is_answer):
-                    raise Unreadable(
+                    raise UnreadableFile(
                         f"{file.name} has other columns than {self._files[0].file_name}; "
                         "put files with different columns in one by one"
                     )

@@ -14,11 +14,11 @@ from pipelines.feeds.reading.chunks import Notice
 from pipelines.feeds.reading.formats import plain_number
 from pipelines.feeds.reading.tables import TableReader, TableRow
 from pipelines.feeds.reading.workbook_parts import DAMAGED, MOST_MERGED, Place, SheetPart, Workbook, cell_name
-from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.names import named_columns
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.times import EXCEL
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from pipelines.home.counted import counted
 
 RULE = "FEED-FILE-09"
@@ -40,12 +40,12 @@ class WorkbookReader(TableReader):
     def open(self) -> None:
         book = Workbook(self._path, self.name)
         if book.is_1904 and self._own.dates_since != 1904:
-            raise Unreadable(
+            raise UnreadableFile(
                 f"{self.name}: the dates of the workbook count from 1904; if they are right in it, say so in the feed"
                 " file: dates_since = 1904"
             )
         if not book.is_1904 and self._own.dates_since == 1904 and EXCEL in self._own.dates:
-            raise Unreadable(
+            raise UnreadableFile(
                 f"{self.name}: the dates of the workbook count from 1900, and its feed says dates_since = 1904;"
                 " describe such workbooks by a feed file of their own"
             )
@@ -64,7 +64,7 @@ class WorkbookReader(TableReader):
         try:
             found = CalamineWorkbook.from_path(self._path).get_sheet_by_name(sheet)
         except (CalamineError, ValueError, OSError):
-            raise Unreadable(f"{self.name}: {DAMAGED}") from None
+            raise UnreadableFile(f"{self.name}: {DAMAGED}") from None
         left = [""] * (found.start or (0, 0))[1]
         return ([*left, *map(_whole, row)] for row in found.iter_rows())
 
@@ -82,8 +82,10 @@ class WorkbookReader(TableReader):
         names = _quoted([each.name for each in sheets])
         if wanted is None and found:
             first = names.partition(", ")[0]
-            raise Unreadable(f"{self.name}: the workbook has the sheets {names}; name one in the feed: sheet = {first}")
-        raise Unreadable(f"{self.name}: the workbook has no sheet {wanted!r}, which the feed names; it has {names}")
+            raise UnreadableFile(
+                f"{self.name}: the workbook has the sheets {names}; name one in the feed: sheet = {first}"
+            )
+        raise UnreadableFile(f"{self.name}: the workbook has no sheet {wanted!r}, which the feed names; it has {names}")
 
     def _note_unread(self, names: Sequence[str]) -> None:
         """Warn of sheets that the workbook hides, if the feed does not say which sheet is read."""
@@ -106,7 +108,9 @@ class WorkbookReader(TableReader):
                 self._header_cells = cells
                 return
         sought = f'no cell "{asked}"' if asked else f"nothing on line {self._own.header} or after it"
-        raise Unreadable(f"{self.name}: there is {sought} within {HEADER_WITHIN:,} rows, where the header should be")
+        raise UnreadableFile(
+            f"{self.name}: there is {sought} within {HEADER_WITHIN:,} rows, where the header should be"
+        )
 
     _header_cells: Sequence[str] = ()
 
@@ -118,7 +122,7 @@ class WorkbookReader(TableReader):
         header: the line of the header.
         """
         if len(self._looked.merged) > MOST_MERGED:
-            raise Unreadable(
+            raise UnreadableFile(
                 f"{self.name}: the sheet merges cells in more than {MOST_MERGED:,} places; undo that, so that each cell"
                 " has its own text"
             )
@@ -126,14 +130,14 @@ class WorkbookReader(TableReader):
             if last >= max(header, 1) and (first <= header or last > first):
                 where = "the header" if first <= header else "the rows"
                 area = f"{cell_name((first, left))} to {cell_name((last, right))}"
-                raise Unreadable(
+                raise UnreadableFile(
                     f"{self.name}: cells of {where} are merged ({area}); undo that, so that each cell has its own text"
                 )
 
     def _check_formulas(self) -> None:
         lacking = [place for place in self._looked.unvalued if place[0] > self.counted.header and self._is_named(place)]
         if lacking:
-            raise Unreadable(f"{self.name}: {_without_values(lacking)}")
+            raise UnreadableFile(f"{self.name}: {_without_values(lacking)}")
 
     def said(self) -> Iterator[str]:
         """Yield the remarks of a draft on the sheet."""
@@ -154,7 +158,7 @@ class WorkbookReader(TableReader):
         for place in range(1, len(names)):
             again = {name for name in names[place + 1 :] if name} & set(names[:place])
             if not names[place] and again and any(names[:place]):
-                raise Unreadable(
+                raise UnreadableFile(
                     f"{self.name}: two tables stand side by side, and both have {min(again)}; "
                     "put each on a sheet of its own"
                 )
@@ -162,7 +166,7 @@ class WorkbookReader(TableReader):
     # --- Rows -------------------------------------------------------------------------------------
 
     def rows(self) -> Iterator[TableRow]:
-        columns, after_blank = _Columns(self._looked.width), False
+        columns, after_blank = _SheetColumns(self._looked.width), False
         for line, values in self._values:
             self.counted.lines = line
             cells = self._cells(line, values)
@@ -173,7 +177,9 @@ class WorkbookReader(TableReader):
                 self.counted.repeats.append(line)
                 self.counted.of_repeats += 1
             elif after_blank and columns.is_another_header(values):
-                raise Unreadable(f"{self.name}: another table begins on line {line}; put each on a sheet of its own")
+                raise UnreadableFile(
+                    f"{self.name}: another table begins on line {line}; put each on a sheet of its own"
+                )
             else:
                 after_blank = False
                 columns.note(line, values)
@@ -182,7 +188,7 @@ class WorkbookReader(TableReader):
         if hidden := [line for line in self._looked.hidden if line > self.counted.header]:
             self.noticed.append(Notice(hidden[0], HIDDEN, _of_hidden(hidden)))
 
-    def _note_lost_zeros(self, columns: "_Columns") -> None:
+    def _note_lost_zeros(self, columns: "_SheetColumns") -> None:
         for place, line in columns.lost_zeros():
             if self._is_named((line, place)):
                 name = (self.header or [])[place - 1]
@@ -212,20 +218,22 @@ class WorkbookReader(TableReader):
             return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
         return value.isoformat() if isinstance(value, date | time) else str(value)
 
-    def _fault(self, line: int, values: Sequence[Any]) -> Fault | None:
+    def _fault(self, line: int, values: Sequence[Any]) -> ValueFault | None:
         """Return the fault of a row with an error, or with lost digits, in a column that the feed names; else None."""
         for column, by_line in self._looked.errors.items():
             if line in by_line and self._is_named((line, column)):
-                return Fault(RULE, f"the cell {cell_name((line, column))} has the error {by_line[line]} and no value")
+                return ValueFault(
+                    RULE, f"the cell {cell_name((line, column))} has the error {by_line[line]} and no value"
+                )
         for column, value in enumerate(values, 1):
             if type(value) in (int, float) and abs(value) >= MOST_DIGITS and self._is_named((line, column)):
                 at = cell_name((line, column))
                 said = f"the cell {at} has a number of more than 15 digits, of which a workbook keeps 15: enter a text"
-                return Fault(RULE, said)
+                return ValueFault(RULE, said)
         return None
 
 
-class _Columns:
+class _SheetColumns:
     """Observations on the columns of a sheet, from the header down."""
 
     def __init__(self, width: int) -> None:

@@ -21,7 +21,7 @@ from pipelines.feeds.reading.formats import Shown, is_duration, is_of_time, show
 from pipelines.feeds.reading.packed import ALWAYS_TAKEN, MOST_TIMES
 from pipelines.feeds.reading.xml_parts import NotTaken, parse
 from pipelines.feeds.terms.times import DAY_0, DAY_0_OF_1904
-from pipelines.home.batch import Unreadable, reading_file
+from pipelines.home.batch import UnreadableFile, reading_file
 
 MOST_CELLS = 6_000_000
 MOST_TEXT = 256 << 20
@@ -53,7 +53,7 @@ class SheetPart(NamedTuple):
     is_shown: bool
 
 
-class Styles(NamedTuple):
+class CellStyles(NamedTuple):
     """By cell style, the function that shows numbers; the styles of dates, times and durations; those of durations."""
 
     shown: Mapping[int, Shown]
@@ -62,7 +62,7 @@ class Styles(NamedTuple):
 
 
 @dataclass
-class Looked:
+class SheetFindings:
     """Observations on a sheet. lines, width: its size.
 
     * shown: by column and line, the texts of cells that show something else than their value.
@@ -91,9 +91,9 @@ class Workbook:
         self._check_file()
         self._reading(self._read_sheets)
 
-    def look_at(self, sheet: SheetPart) -> Looked:
+    def look_at(self, sheet: SheetPart) -> SheetFindings:
         """Return the observations on a sheet. Raises Unreadable if it is damaged or too large."""
-        looked: Looked = self._reading(lambda archive: self._look_at(archive, sheet))
+        looked: SheetFindings = self._reading(lambda archive: self._look_at(archive, sheet))
         return looked
 
     def _check_file(self) -> None:
@@ -101,9 +101,9 @@ class Workbook:
             if file.read(4) == OLD_OFFICE:
                 with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                     if content.find(ENCRYPTED) >= 0:
-                        raise Unreadable(f"{self._name}: the workbook has a password; save it without one")
+                        raise UnreadableFile(f"{self._name}: the workbook has a password; save it without one")
         if not zipfile.is_zipfile(self._path):
-            raise Unreadable(f"{self._name}: {DAMAGED}")
+            raise UnreadableFile(f"{self._name}: {DAMAGED}")
 
     def _reading(self, read: Callable[[zipfile.ZipFile], Any]) -> Any:
         try:
@@ -111,9 +111,9 @@ class Workbook:
                 self._check_size(archive)
                 return read(archive)
         except NotTaken as error:
-            raise Unreadable(f"{self._name}: {error}") from None
+            raise UnreadableFile(f"{self._name}: {error}") from None
         except (*_DAMAGED, NotImplementedError):
-            raise Unreadable(f"{self._name}: {DAMAGED}") from None
+            raise UnreadableFile(f"{self._name}: {DAMAGED}") from None
 
     def _check_size(self, archive: zipfile.ZipFile) -> None:
         size = sum(each.file_size for each in archive.infolist())
@@ -139,12 +139,12 @@ class Workbook:
         parse(archive, "xl/workbook.xml", sheet)
         self.sheets = [SheetPart(name, targets[linked], is_shown) for name, linked, is_shown in found]
 
-    def _look_at(self, archive: zipfile.ZipFile, sheet: SheetPart) -> Looked:
+    def _look_at(self, archive: zipfile.ZipFile, sheet: SheetPart) -> SheetFindings:
         parts = {name.lower(): name for name in archive.namelist()}  # some programs write SharedStrings.xml
         styles, texts = parts.get("xl/styles.xml"), parts.get("xl/sharedstrings.xml")
-        formats = _formats(archive, styles, self.is_1904) if styles else Styles({}, frozenset(), frozenset())
+        formats = _formats(archive, styles, self.is_1904) if styles else CellStyles({}, frozenset(), frozenset())
         lengths = _lengths(archive, texts) if texts else array("L")
-        cells = _Cells(formats, lengths)
+        cells = _CellObserver(formats, lengths)
         parse(archive, sheet.part, cells.start, cells.end, cells.text)
         return cells.found
 
@@ -157,7 +157,7 @@ def _part(target: str) -> str:
     return target.removeprefix("/") if target.startswith("/") else str(PurePosixPath("xl") / target)
 
 
-def _formats(archive: zipfile.ZipFile, part: str, is_1904: bool) -> Styles:
+def _formats(archive: zipfile.ZipFile, part: str, is_1904: bool) -> CellStyles:
     """Return the number formats, and the formats of times among them, by cell style."""
     codes: dict[int, str] = {}
     styles: list[int] = []
@@ -183,7 +183,7 @@ def _formats(archive: zipfile.ZipFile, part: str, is_1904: bool) -> Styles:
         {each for each in by_id if is_one(each, codes.get(each))} for is_one in (is_of_time, is_duration)
     )
     placed = [frozenset(place for place, each in enumerate(styles) if each in ids) for ids in (times, durations)]
-    return Styles(shown, placed[0], placed[1])
+    return CellStyles(shown, placed[0], placed[1])
 
 
 def _lengths(archive: zipfile.ZipFile, part: str) -> "array[int]":
@@ -208,18 +208,18 @@ def _lengths(archive: zipfile.ZipFile, part: str) -> "array[int]":
     return found
 
 
-class _Cells:
+class _CellObserver:
     """Observes the cells of a sheet one by one. Raises `NotTaken` at a cell for which the sheet is refused."""
 
-    def __init__(self, styles: Styles, lengths: "array[int]") -> None:
-        self.found = Looked()
+    def __init__(self, styles: CellStyles, lengths: "array[int]") -> None:
+        self.found = SheetFindings()
         self._styles, self._lengths = styles, lengths
         self._line = self._column = 0
         self._kind, self._style = "n", 0
         self._value = ""
         self._is_formula = self._is_value = self._is_hidden = False
         self._text = 0
-        self._once = _Once()
+        self._once = _RepeatTest()
 
     def start(self, tag: str, given: dict[str, str]) -> None:
         if tag == "c":
@@ -288,7 +288,7 @@ class _Cells:
             raise NotTaken(TOO_LARGE)
 
 
-class _Once:
+class _RepeatTest:
     """A test for repeated rows and cells. row: the line of the present cells; 0 at the beginning of a row."""
 
     def __init__(self) -> None:

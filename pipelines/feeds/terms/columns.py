@@ -1,6 +1,6 @@
 """The columns of a kind of record, and the conversion of a cell's text to a value: ids, amounts, times.
 
-A converter takes a text and returns a value or a `Fault`. It never raises, and a fault repeats no value.
+A converter takes a text and returns a value or a `ValueFault`. It never raises, and a fault repeats no value.
 """
 
 import ast
@@ -13,15 +13,15 @@ from typing import Literal
 
 from fhir_service.interface.datatypes import ID_PATTERN
 from fhir_service.interface.json_text import NOT_READABLE, is_readable
-from pipelines.feeds.terms.numbers import CENT, PLAIN, Numbers
-from pipelines.feeds.terms.texts import composed, folded, has_unseen
+from pipelines.feeds.terms.numbers import CENT, PLAIN, NumberFormat
+from pipelines.feeds.terms.texts import composed_text, folded_text, has_unseen
 
 Shape = Literal["key", "text", "code", "amount", "number", "time", "labels", "comments", "answers"]
 MISSING = "the column is required and empty here"
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ValueFault:
     """The fault of a value that cannot be used: the requirement and a sentence."""
 
     rule: str
@@ -73,14 +73,16 @@ def key(text: str, known_as: Mapping[str, str] = {}, decimal: str = ".") -> obje
     """
     if _PLAIN_KEY.fullmatch(text):
         return known_as.get(text) or _NO_ID.get(text, text)
-    as_before = composed(text.strip(_UNSEEN))
-    text = folded(as_before)
+    as_before = composed_text(text.strip(_UNSEEN))
+    text = folded_text(as_before)
     if known := known_as.get(as_before) or known_as.get(text):
         return known
     if len(text) > 200 or has_unseen(text):
-        return Fault("FEED-FILE-09", "a key has at most 200 characters, and no tab, line break or unseen sign within")
+        return ValueFault(
+            "FEED-FILE-09", "a key has at most 200 characters, and no tab, line break or unseen sign within"
+        )
     if MADE_A_NUMBER.fullmatch(text) or (decimal == "," and _WITH_A_COMMA.fullmatch(text)):
-        return Fault(
+        return ValueFault(
             "FEED-FILE-09", "a spreadsheet has made a number of this key (7.0, -0, 1.2E+14); export it as text"
         )
     if (bare := _without_quotes(text)) is not None:
@@ -111,14 +113,16 @@ def of_quoted_bytes(text: str) -> bytes:
 _BYTES = re.compile(r"""b(?:'[^']*'|"[^"]*")""")
 
 
-def _no_key(text: str) -> Fault | None:
+def _no_key(text: str) -> ValueFault | None:
     """Return the fault of a text that is no key: its row is no record, or its value is unknown. None for a key."""
     if text.startswith("="):
-        return Fault("FEED-FILE-09", "a formula where a key is expected; export the values of the cells")
+        return ValueFault("FEED-FILE-09", "a formula where a key is expected; export the values of the cells")
     if _SWITCHED_OFF.match(text) and text not in _NO_ID:
-        return Fault("FEED-FILE-09", "the key begins with a sign by which rows are switched off (//, --, ;, REM)")
+        return ValueFault("FEED-FILE-09", "the key begins with a sign by which rows are switched off (//, --, ;, REM)")
     if _OF_A_TOTAL.search(text.lower()):
-        return Fault("FEED-FILE-09", "the key reads as that of a total; [skip] in the feed file leaves such rows out")
+        return ValueFault(
+            "FEED-FILE-09", "the key reads as that of a total; [skip] in the feed file leaves such rows out"
+        )
     return None
 
 
@@ -126,12 +130,14 @@ _SWITCHED_OFF = re.compile(r"//|--|;|rem\s(?![0-9]+\Z)", re.IGNORECASE)
 _OF_A_TOTAL = re.compile(r"\s(?:sub-?)?(?:totals?|summe|gesamt)\Z|\A(?:grand |sub-?)?(?:totals?|summe|gesamt)\s")
 
 
-NO_FLAG = Fault("FEED-FILE-09", "true or false where a key or an id is expected, which is another text or a number")
+NO_FLAG = ValueFault(
+    "FEED-FILE-09", "true or false where a key or an id is expected, which is another text or a number"
+)
 """The fault of a key or a reference that is true or false, in JSON, a workbook or a text."""
-_NO_ID: Mapping[str, Fault] = {
+_NO_ID: Mapping[str, ValueFault] = {
     **dict.fromkeys(("true", "false", "True", "False", "TRUE", "FALSE"), NO_FLAG),
     **{
-        word: Fault(
+        word: ValueFault(
             "FEED-FILE-09",
             "a word for nothing where a key or an id is expected; if it stands for an empty cell, name it in the feed"
             f' file: empty = ["{word}"]',
@@ -163,17 +169,19 @@ def reference(text: str, types: tuple[str, ...], bare: bool = True) -> object:
     kind, slash, found = text.rpartition("/")
     if not slash:
         if not bare:
-            return Fault(
+            return ValueFault(
                 "FEED-FILE-09",
                 f"a reference with its type is expected: {' or '.join(f'{name}/<id>' for name in types)}",
             )
         kind = types[0]
     if kind not in types:
-        return Fault("FEED-FILE-09", _wrong_type(kind, types))
+        return ValueFault("FEED-FILE-09", _wrong_type(kind, types))
     if fault := _NO_ID.get(found):
         return fault
     if not _ID.fullmatch(found):
-        return Fault("FEED-FILE-06", "no FHIR id (1 to 64 letters, digits, '-' and '.'); a crosswalk can translate it")
+        return ValueFault(
+            "FEED-FILE-06", "no FHIR id (1 to 64 letters, digits, '-' and '.'); a crosswalk can translate it"
+        )
     return f"{kind}/{found}"
 
 
@@ -189,13 +197,13 @@ def _wrong_type(kind: str, types: tuple[str, ...]) -> str:
     )
 
 
-def amount(text: str, numbers: Numbers = PLAIN) -> object:
+def amount(text: str, numbers: NumberFormat = PLAIN) -> object:
     """Return dollars as a plain decimal text, with two decimals if that is exact. Rules check what may be paid."""
     if numbers.decimal == "." and _IN_CENTS.fullmatch(text):
         return text
     plain = numbers.amount(text)
     if plain is None or len(plain) > LONGEST_AMOUNT:
-        return Fault("FEED-FILE-09", _no_amount(numbers))
+        return ValueFault("FEED-FILE-09", _no_amount(numbers))
     if numbers.could_be_thousands(plain):
         return UNCLEAR
     value = Decimal(plain)
@@ -205,14 +213,14 @@ def amount(text: str, numbers: Numbers = PLAIN) -> object:
     return f"{cents if cents == value else value:f}"
 
 
-def _no_amount(numbers: Numbers) -> str:
+def _no_amount(numbers: NumberFormat) -> str:
     if numbers == PLAIN:
         return "no plain decimal amount (12.50); no currency sign, thousands or exponent is taken"
     signs = f", with {' or '.join(numbers.currency)} or without" if numbers.currency else "; no currency sign is taken"
     return f"no amount as the feed file says they are written ({numbers.example}{signs})"
 
 
-UNCLEAR = Fault(
+UNCLEAR = ValueFault(
     "FEED-FILE-09",
     "an amount with three digits behind its sign could be a thousand times as much (1.500 or 1,500); "
     "write two, or say in the feed file how thousands are written",
@@ -220,16 +228,16 @@ UNCLEAR = Fault(
 """The fault of an amount that can be read in two ways."""
 
 
-TOO_LARGE = Fault("FEED-FILE-09", "an amount of 10,000,000,000,000 or more; the column may hold something else")
+TOO_LARGE = ValueFault("FEED-FILE-09", "an amount of 10,000,000,000,000 or more; the column may hold something else")
 
 
-def number(text: str, numbers: Numbers = PLAIN) -> object:
+def number(text: str, numbers: NumberFormat = PLAIN) -> object:
     """Return a decimal as JSON writes it, with every digit."""
     plain = numbers.number(text)
     if plain is None or len(plain) > LONGEST_NUMBER:
-        return Fault("FEED-FILE-09", "no decimal number")
+        return ValueFault("FEED-FILE-09", "no decimal number")
     value = Decimal(plain)
-    return str(value) if is_readable(value) else Fault("FEED-FILE-09", NOT_READABLE)
+    return str(value) if is_readable(value) else ValueFault("FEED-FILE-09", NOT_READABLE)
 
 
 def labels(found: object) -> object:
@@ -237,7 +245,7 @@ def labels(found: object) -> object:
     if isinstance(found, str):
         found = found.split(";")
     if not isinstance(found, list) or not all(isinstance(label, str) for label in found):
-        return Fault("FEED-TASK-04", "labels are texts: separated by ';', or in NDJSON an array of texts")
+        return ValueFault("FEED-TASK-04", "labels are texts: separated by ';', or in NDJSON an array of texts")
     return list(dict.fromkeys(label.strip() for label in found if label.strip()))
 
 

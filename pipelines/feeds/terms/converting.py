@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from pipelines.feeds.terms.columns import Column, Fault, amount, code, key, number, plain_text, reference
+from pipelines.feeds.terms.columns import Column, ValueFault, amount, code, key, number, plain_text, reference
 from pipelines.feeds.terms.times import Conventions, times_of
 
 Converter = Callable[[str], object]
@@ -33,7 +33,9 @@ def days_for_none(texts: Sequence[str], conventions: Conventions) -> list[str]:
     """Return the texts that earlier versions, which took any day, read as times, and that are faults today."""
     of_any_day = times_of(replace(conventions, takes_any_day=True))
     read = times_of(conventions)
-    return [text for text in texts if isinstance(read(text), Fault) and not isinstance(of_any_day(text), Fault)]
+    return [
+        text for text in texts if isinstance(read(text), ValueFault) and not isinstance(of_any_day(text), ValueFault)
+    ]
 
 
 def _remembering(convert: Converter) -> Converter:

@@ -12,7 +12,7 @@ _THOUSANDS = {" ": r"[ \u00a0\u2009\u202f]", "'": "['\u2019]"}
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumberFormat:
     """A number format.
 
     * decimal: `.` or `,`.
@@ -126,4 +126,4 @@ _THREE_DECIMALS = re.compile(r"-?[1-9]\d{0,2}\.\d\d0", re.ASCII)
 _LONGEST = 60
 CENT = Decimal("0.01")
 _EXACT = Context(prec=1000)
-PLAIN = Numbers()
+PLAIN = NumberFormat()

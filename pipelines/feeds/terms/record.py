@@ -5,29 +5,29 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fhir_service.interface.site import Site
-from pipelines.feeds.terms.columns import Column, Fault
-from pipelines.feeds.terms.numbers import PLAIN, Numbers
+from pipelines.feeds.terms.columns import Column, ValueFault
+from pipelines.feeds.terms.numbers import PLAIN, NumberFormat
 
 Values = dict[str, Any]
 
 
-class Found(NamedTuple):
+class RecordFault(NamedTuple):
     """A fault of one record: the place in the body, the column of the feed, and the row of the record."""
 
-    fault: Fault
+    fault: ValueFault
     element: str
     column: str
     row: int | None = None
 
 
-class Built(NamedTuple):
+class BuiltRecord(NamedTuple):
     """A record as the interface takes it, with the values that the ledger keeps.
 
     * body: the FHIR resource, with numbers as Decimal.
     * lane: records of one lane are sent one after another.
     * at: microseconds since 1970 in UTC.
     * cents: the amount of a payment.
-    * places: the origin of each item of the body, in the form of `Found.column`.
+    * places: the origin of each item of the body, in the form of `RecordFault.column`.
     * rows: for a record of several rows, by item (or note), the row of each of its answers.
     """
 
@@ -36,12 +36,12 @@ class Built(NamedTuple):
     lane: str
     at: int | None = None
     cents: int | None = None
-    faults: tuple[Found, ...] = ()
+    faults: tuple[RecordFault, ...] = ()
     places: tuple[str, ...] = ()
     rows: tuple[Sequence[int], ...] = ()
 
 
-class Around(NamedTuple):
+class BuilderContext(NamedTuple):
     """The context of a builder.
 
     words: texts in a body as the interface has them, each with the target's text for it.
@@ -49,12 +49,12 @@ class Around(NamedTuple):
 
     site: Site
     questionnaires: Any
-    numbers: Numbers = PLAIN
+    numbers: NumberFormat = PLAIN
     words: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
-class Kind:
+class RecordKind:
     """A kind of record: one module in `feeds/kinds`.
 
     * build: makes the body of a record from the mapped values of its rows (several only for a grouped kind).
@@ -72,12 +72,12 @@ class Kind:
     resource: str
     key: str
     columns: tuple[Column, ...]
-    build: Callable[[str | None, Sequence[Values], Around], Built]
+    build: Callable[[str | None, Sequence[Values], BuilderContext], BuiltRecord]
     sort: str | None = None
     grouped: bool = False
     member: str | None = None
     whole: Callable[[dict[str, Any]], Values] = lambda resource: {"resource": resource}
-    put_together: Callable[[str | None, Values, Sequence[dict[str, Any]], Around], Built] | None = None
+    put_together: Callable[[str | None, Values, Sequence[dict[str, Any]], BuilderContext], BuiltRecord] | None = None
     until_sent: str = ""
     by_name: dict[str, Column] = field(default_factory=dict)
 

@@ -19,7 +19,7 @@ BASES = {
 """The meaning of each basis of a rule."""
 
 
-class Entry(NamedTuple):
+class RuleEntry(NamedTuple):
     """A rule for a person to read. basis: a key of `BASES`. sentence: true when all is well. do: the advice."""
 
     basis: str
@@ -28,7 +28,7 @@ class Entry(NamedTuple):
 
 
 @cache
-def rules() -> Mapping[str, Entry]:
+def rules() -> Mapping[str, RuleEntry]:
     """Return every rule by id, in order.
 
     A rule of the interface has its basis from the code, and its sentence too unless `rules.toml` has one.
@@ -37,7 +37,7 @@ def rules() -> Mapping[str, Entry]:
     declared = {rule.id: rule for resource in RESOURCES.values() for rule in resource.rules}
     for rule_id, rule in declared.items():
         texts[rule_id] = {"sentence": rule.sentence} | texts[rule_id] | {"basis": GIVEN if rule.given else DECIDED}
-    return MappingProxyType({rule_id: Entry(**texts[rule_id]) for rule_id in sorted(texts)})
+    return MappingProxyType({rule_id: RuleEntry(**texts[rule_id]) for rule_id in sorted(texts)})
 
 
 def basis_of(rule_id: str) -> str | None:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field, Strict, StringConstraints, model_validator
 
-from pipelines.feeds.terms.numbers import Numbers
+from pipelines.feeds.terms.numbers import NumberFormat
 from pipelines.feeds.terms.parts import AsList, Encoding, Part, Texts, is_date_format
 from pipelines.feeds.terms.times import Conventions
 from pipelines.feeds.terms.values import Comment, Test, Trailer, Value
@@ -223,9 +223,9 @@ class FeedFile(Part):
             yield f"{name}.amount: goes with kind = 'payments'", part and part.amount and self.kind != "payments"
 
     @property
-    def numbers(self) -> Numbers:
+    def numbers(self) -> NumberFormat:
         """Return the number format of the feed's files."""
-        return Numbers(self.decimal, self.thousands, self.currency)
+        return NumberFormat(self.decimal, self.thousands, self.currency)
 
     @property
     def conventions(self) -> Conventions:

@@ -13,7 +13,7 @@ IGNORED = re.compile(
 """Further letters, marks and variants that are invisible."""
 
 
-def composed(text: str) -> str:
+def composed_text(text: str) -> str:
     """Return the text in one form (NFC): one system writes ä as a letter, another as an a with a mark for the dots.
 
     A text with more marks on a letter than any language uses is returned unchanged.
@@ -37,7 +37,7 @@ MOST_MARKS = 30
 """The most marks of one letter. Normalizing sorts marks in quadratic time: two megabytes of them would take hours."""
 
 
-def folded(text: str) -> str:
+def folded_text(text: str) -> str:
     """Return the text with one space for each run of blanks, and without blanks and format characters around it."""
     text = BLANKS.sub(" ", text).strip(" ")
     if text.isascii():
@@ -54,7 +54,7 @@ def _around(sign: str) -> bool:
     return sign == " " or unicodedata.category(sign) == "Cf"
 
 
-def seen(text: str) -> str:
+def visible_text(text: str) -> str:
     """Return the text without its invisible characters."""
     return text if text.isascii() and text.isprintable() else "".join(sign for sign in text if not _unseen(sign))
 

@@ -13,8 +13,8 @@ from functools import lru_cache, partial
 from typing import Literal
 
 from fhir_service.interface.times import instant_text, normal_time
-from pipelines.feeds.terms.columns import Fault
-from pipelines.feeds.terms.numbers import PLAIN, Numbers
+from pipelines.feeds.terms.columns import ValueFault
+from pipelines.feeds.terms.numbers import PLAIN, NumberFormat
 
 _FIGURES = {"Y": r"(\d{4})", **dict.fromkeys("mdHIMS", r"(\d\d)"), "p": "([AaPp])[Mm]"}
 _PLACES = {"Y": 0, "m": 1, "d": 2, "H": 3, "I": 3, "M": 4, "S": 5}
@@ -158,7 +158,7 @@ class Conventions:
 
     zone: tzinfo
     dates: tuple[str, ...] = ()
-    numbers: Numbers = PLAIN
+    numbers: NumberFormat = PLAIN
     ambiguous: Ambiguous = "reject"
     years: tuple[int, int] | None = None
     takes_any_day: bool = False
@@ -166,11 +166,11 @@ class Conventions:
 
 
 def time(text: str, conventions: Conventions) -> object:
-    """Return a date unchanged, a datetime as the same instant in UTC, and a `Fault` for any other text."""
+    """Return a date unchanged, a datetime as the same instant in UTC, and a `ValueFault` for any other text."""
     return times_of(conventions)(text)
 
 
-class Times:
+class TimeReader:
     """A reader of the times of a feed."""
 
     def __init__(self, conventions: Conventions) -> None:
@@ -217,28 +217,28 @@ class Times:
         made = _instant(found, self._conventions)
         return NO_DAY if made == _BEGINNING else made
 
-    def _beyond(self, years: tuple[int, int]) -> Fault:
+    def _beyond(self, years: tuple[int, int]) -> ValueFault:
         """Return the fault of a time before or after the accepted years."""
         if self._conventions.years is None and years == YEARS:
             return NO_DAY
         first, last = years
         told = "the years that the feed file names" if self._conventions.years else "between which numbers are times"
         mends = "" if self._conventions.years else "; others are named in the feed file: years = [1970, 2199]"
-        return Fault("FEED-FILE-09", f"a day before {first} or after {last}, {told}{mends}")
+        return ValueFault("FEED-FILE-09", f"a day before {first} or after {last}, {told}{mends}")
 
-    def _no_time(self) -> Fault:
+    def _no_time(self) -> ValueFault:
         forms = " or ".join(["ISO 8601", *self._conventions.dates])
-        return Fault("FEED-FILE-09", f"no date or time that exists in the calendar, written as {forms}")
+        return ValueFault("FEED-FILE-09", f"no date or time that exists in the calendar, written as {forms}")
 
 
-times_of = lru_cache(64)(Times)
+times_of = lru_cache(64)(TimeReader)
 """Returns the reader of times by some conventions."""
 DAYS_REMEMBERED = 4096
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BEGINNING = "1970-01-01T00:00:00+00:00"
 _ODD_DAYS = {day.toordinal() for day in (date(1900, 1, 1), date(1969, 12, 31), _EPOCH)}
 """Days that programs write for no day."""
-NO_DAY = Fault(
+NO_DAY = ValueFault(
     "FEED-FILE-09",
     "a day before 1900, after 2199, or such as programs write for none (1970-01-01, 1969-12-31); if it stands for an "
     "empty cell, name its text in the feed file: empty = [...]; what was loaded with it before then stays unchanged",
@@ -306,7 +306,7 @@ _UNIX_TIME = re.compile(r"([1-9][0-9]{8,9}(?:[0-9]{3}|[0-9]{6})?)(?:[.]([0-9]{1,
 _NUMBERED: dict[str, Callable[[str], date | None]] = {EXCEL: _day_count, UNIX: _unix_time}
 
 
-def _instant(found: datetime, conventions: Conventions) -> str | Fault:
+def _instant(found: datetime, conventions: Conventions) -> str | ValueFault:
     """Return a time in UTC, or a fault.
 
     A local time that is skipped or repeated is one of two moments: the feed may choose.
@@ -315,7 +315,7 @@ def _instant(found: datetime, conventions: Conventions) -> str | Fault:
         both = [found.replace(tzinfo=conventions.zone, fold=fold).astimezone(UTC) for fold in (0, 1)]
         if both[0] != both[1] and conventions.ambiguous == "reject":
             what = _SKIPPED if both[0] > both[1] else _TWICE
-            return Fault("FEED-FILE-09", what.format(zone=conventions.zone))
+            return ValueFault("FEED-FILE-09", what.format(zone=conventions.zone))
         found = max(both) if conventions.ambiguous == "later" else min(both)
     return instant_text(found)
 

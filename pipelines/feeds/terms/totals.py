@@ -33,10 +33,10 @@ _GOES_ON = re.compile(rf"[\W\d_]*(?:{_FOOT}|{_SMALL})(?![^\W\d_])")
 
 def is_aside(cells: Sequence[str], usual: int) -> bool:
     """True if a row is mostly empty. usual: the number of cells that a record fills."""
-    return 0 < filled(cells) * 2 <= usual
+    return 0 < filled_cells(cells) * 2 <= usual
 
 
-def filled(cells: Sequence[str]) -> int:
+def filled_cells(cells: Sequence[str]) -> int:
     """Return the number of cells with text."""
     return sum(1 for cell in cells if cell.strip())
 

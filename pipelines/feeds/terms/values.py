@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from pipelines.feeds.terms.parts import Encoding, Part, is_position
-from pipelines.feeds.terms.texts import composed
+from pipelines.feeds.terms.texts import composed_text
 
 
 class Test(Part):
@@ -36,7 +36,7 @@ class Test(Part):
 
     def holds(self, text: str | None) -> bool:
         """True if the condition is true for a cell; None is an empty cell."""
-        text = composed(text.strip()) if isinstance(text, str) else None
+        text = composed_text(text.strip()) if isinstance(text, str) else None
         if self.present is not None and self.present != (text is not None):
             return False
         if self.is_ and text not in self.is_:

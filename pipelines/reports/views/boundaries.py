@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from pipelines.reports.views.values import DECIMAL, INTEGERS, NUMBER, Value, as_number, as_text, mapped
+from pipelines.reports.views.values import DECIMAL, INTEGERS, NUMBER, Value, as_number, as_text, mapped_elements
 
 EARLIEST, LATEST = "+14:00", "-12:00"
 """The zones in which a time without a zone is earliest and latest."""
@@ -12,14 +12,14 @@ _ZONE = "(Z|[+-][0-9]{2}:[0-9]{2})$"
 def boundary(value: Value, high: bool) -> Value | None:
     """Return the boundary of a value or of each of its elements; None if its type has none."""
     if value.type in {*INTEGERS, "decimal", NUMBER}:
-        return Value(mapped(value, lambda v: _number(value, v, high)), NUMBER, value.many)
+        return Value(mapped_elements(value, lambda v: _number(value, v, high)), NUMBER, value.many)
     of: dict[str, Callable[[str, bool], str]] = {
         "date": _date, "dateTime": _moment, "instant": _moment, "time": _clock,
     }  # fmt: skip
     if value.type not in of:
         return None
     kind = of[value.type]
-    return Value(mapped(value, lambda v: kind(v, high)), value.type, value.many)
+    return Value(mapped_elements(value, lambda v: kind(v, high)), value.type, value.many)
 
 
 def _number(value: Value, v: str, high: bool) -> str:

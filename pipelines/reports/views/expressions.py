@@ -30,7 +30,7 @@ from pipelines.reports.views.values import (
     as_number,
     as_text,
     each,
-    kept,
+    kept_elements,
     let,
     present,
     quoted,
@@ -150,7 +150,7 @@ class Expressions:
         def true_of(v: str) -> str:
             return self.condition(criteria, context.at(value.with_sql(v)))
 
-        found = kept(as_list(value), true_of)
+        found = kept_elements(as_list(value), true_of)
         return value.with_sql(found, many=True) if value.many else value.with_sql(f"({found})[1]")
 
     def _where(self, node: Call, context: Context) -> Value:
@@ -199,7 +199,7 @@ class Expressions:
             return found
         if not is_resource(name) or found.type is not None:
             return NOTHING
-        of_type = kept(as_list(found), lambda v: f"({v} ->> '$.resourceType') = {quoted(name)}")
+        of_type = kept_elements(as_list(found), lambda v: f"({v} ->> '$.resourceType') = {quoted(name)}")
         return Value(of_type, name, many=True, is_json=True)
 
     def _resource_key(self, node: Call, context: Context) -> Value:
@@ -328,7 +328,7 @@ def _of_json(base: Value, name: str) -> Value:
             )
         return found[0] if len(found) == 1 else f"flatten([{', '.join(found)}])"
 
-    items = kept(f"flatten({each(as_list(base), of_one)})", lambda v: f"json_type({v}) <> 'NULL'")
+    items = kept_elements(f"flatten({each(as_list(base), of_one)})", lambda v: f"json_type({v}) <> 'NULL'")
     if declared is None or declared.type is None:
         return Value(items, None, many=True, is_json=True)
     is_primitive = declared.type in PRIMITIVES

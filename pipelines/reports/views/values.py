@@ -111,7 +111,7 @@ def each(sql: str, body: Callable[[str], str]) -> str:
     return f"list_transform({sql}, lambda {name}: {body(name)})"
 
 
-def kept(sql: str, body: Callable[[str], str]) -> str:
+def kept_elements(sql: str, body: Callable[[str], str]) -> str:
     """Return the SQL of a list with the elements for which `body` is true."""
     name = fresh()
     return f"list_filter({sql}, lambda {name}: {body(name)})"
@@ -119,14 +119,14 @@ def kept(sql: str, body: Callable[[str], str]) -> str:
 
 def present(sql: str) -> str:
     """Return the SQL of a list without NULL, from SQL that may be NULL or hold NULL."""
-    return f"coalesce({kept(sql, lambda v: f'{v} IS NOT NULL')}, [])"
+    return f"coalesce({kept_elements(sql, lambda v: f'{v} IS NOT NULL')}, [])"
 
 
 def as_list(value: Value) -> str:
     return value.sql if value.many else present(f"[{value.sql}]")
 
 
-def mapped(value: Value, body: Callable[[str], str]) -> str:
+def mapped_elements(value: Value, body: Callable[[str], str]) -> str:
     """Return the SQL of the value with `body` applied to it, or to each of its elements."""
     return present(each(value.sql, body)) if value.many else let(value.sql, body)
 

@@ -15,9 +15,9 @@ import pytest
 
 from pipelines.client import bulk
 from pipelines.client.bulk import TOKEN, fetch_published
-from pipelines.client.pace import LONGEST_WAIT_SECONDS, Patience
-from pipelines.home.batch import Unreadable
-from pipelines.importing.bulk import alone
+from pipelines.client.pace import LONGEST_WAIT_SECONDS, RetryPauses
+from pipelines.home.batch import UnreadableFile
+from pipelines.importing.bulk import locked_addresses
 from tests.support.serving import Answers, served
 
 MANIFEST = "https://there.example/bulk/manifest.json"
@@ -124,7 +124,7 @@ BAD: dict[str, tuple[bytes, str]] = {
 def test_a_manifest_that_cannot_be_used_is_said_in_one_sentence(tmp_path: Path, case: str) -> None:
     """CLI-IMPORT-13"""
     content, why = BAD[case]
-    with pytest.raises(Unreadable) as told:
+    with pytest.raises(UnreadableFile) as told:
         fetched(Host(content), tmp_path)
     assert why in str(told.value)
     assert len(str(told.value).splitlines()) == 1
@@ -143,7 +143,7 @@ def test_a_manifest_that_cannot_be_used_is_said_in_one_sentence(tmp_path: Path, 
 )
 def test_an_address_that_nothing_is_fetched_from_is_said(tmp_path: Path, url: str, why: str) -> None:
     """CLI-IMPORT-13"""
-    with pytest.raises(Unreadable, match=why.replace("(", r"\(")) as told:
+    with pytest.raises(UnreadableFile, match=why.replace("(", r"\(")) as told:
         fetch_published(url, tmp_path, {})
     assert "secret" not in str(told.value)
 
@@ -156,7 +156,7 @@ def test_no_redirect_is_followed(tmp_path: Path) -> None:
         asked.append(request.url.host)
         return httpx.Response(302, headers={"location": "https://other.example/"})
 
-    with pytest.raises(Unreadable, match="HTTP 302, which leads elsewhere: name the address that it leads to"):
+    with pytest.raises(UnreadableFile, match="HTTP 302, which leads elsewhere: name the address that it leads to"):
         fetched(leads_away, tmp_path, **{TOKEN: "t-1"})
     assert asked == ["there.example"]
 
@@ -185,7 +185,7 @@ def test_a_busy_host_is_asked_again_after_the_pause_that_it_asks_for(
     pauses: list[float] = []
     soon = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
     host = Busy(3, status, soon if after == "a date" else after)
-    [path] = fetch_published(MANIFEST, tmp_path, {}, False, httpx.MockTransport(host), Patience(sleep=pauses.append))
+    [path] = fetch_published(MANIFEST, tmp_path, {}, False, httpx.MockTransport(host), RetryPauses(sleep=pauses.append))
     assert path.read_bytes() == LINES
     assert len(pauses) == 6
     assert all(pause >= min(least, LONGEST_WAIT_SECONDS) for pause in pauses)
@@ -195,8 +195,8 @@ def test_a_host_that_stays_busy_is_given_up_in_one_sentence(tmp_path: Path) -> N
     """CLI-IMPORT-13"""
     pauses: list[float] = []
     host = Busy(50)
-    with pytest.raises(Unreadable, match="the manifest cannot be had: HTTP 429"):
-        fetch_published(MANIFEST, tmp_path, {}, False, httpx.MockTransport(host), Patience(sleep=pauses.append))
+    with pytest.raises(UnreadableFile, match="the manifest cannot be had: HTTP 429"):
+        fetch_published(MANIFEST, tmp_path, {}, False, httpx.MockTransport(host), RetryPauses(sleep=pauses.append))
     assert len(pauses) == 6
 
 
@@ -210,12 +210,12 @@ def test_a_file_without_end_and_a_host_that_falls_silent_are_given_up(
             return httpx.Response(200, content=manifest("a"))
         raise httpx.ReadTimeout("", request=request)
 
-    with pytest.raises(Unreadable, match=r"cannot be had whole \(ReadTimeout\): import it again to go on"):
+    with pytest.raises(UnreadableFile, match=r"cannot be had whole \(ReadTimeout\): import it again to go on"):
         fetched(silent, tmp_path)
     monkeypatch.setattr(bulk, "MOST_BYTES", 100)
     monkeypatch.setattr(bulk, "TRIES", 1)
     for files in (["a"], ["b", "c"]):
-        with pytest.raises(Unreadable, match="larger than 0 GiB together"):
+        with pytest.raises(UnreadableFile, match="larger than 0 GiB together"):
             fetched(Host(manifest(*files), {"a": LINES, "b": LINES[:72], "c": LINES[:72]}), tmp_path)
 
 
@@ -272,9 +272,9 @@ def test_a_rest_that_ends_early_is_gone_on_with_and_one_that_is_too_long_refused
     """CLI-IMPORT-13"""
     monkeypatch.setattr(bulk, "TRIES", 1)
     right = f"bytes 100-{SIZE - 1}/{SIZE}"
-    with pytest.raises(Unreadable, match=r"cannot be had whole \(it ends early\)"):
+    with pytest.raises(UnreadableFile, match=r"cannot be had whole \(it ends early\)"):
         fetched(Rest(tmp_path, right, LINES[100:300]), tmp_path)
-    with pytest.raises(Unreadable, match="it is longer than its host says"):
+    with pytest.raises(UnreadableFile, match="it is longer than its host says"):
         fetched(Rest(tmp_path / "long", right, LINES), tmp_path / "long")
     assert not list(tmp_path.rglob("*.ndjson"))
 
@@ -287,7 +287,7 @@ def test_a_partial_answer_that_was_not_asked_for_is_refused(tmp_path: Path) -> N
             return httpx.Response(200, content=manifest("a"))
         return httpx.Response(206, headers={"content-range": f"bytes 0-23/{SIZE}"}, content=LINES[:24])
 
-    with pytest.raises(Unreadable, match="cannot be had: HTTP 206"):
+    with pytest.raises(UnreadableFile, match="cannot be had: HTTP 206"):
         fetched(partly, tmp_path)
 
 
@@ -316,7 +316,7 @@ def test_a_file_is_whole_only_where_something_says_so(
         return httpx.Response(200, headers=headers, stream=httpx.ByteStream(body))
 
     if why:
-        with pytest.raises(Unreadable) as told:
+        with pytest.raises(UnreadableFile) as told:
             fetched(host, tmp_path)
         assert why in str(told.value)
         assert not list(tmp_path.rglob("*.ndjson"))
@@ -337,7 +337,7 @@ def test_a_chunked_answer_that_ends_early_is_not_whole(tmp_path: Path) -> None:
             self.answer(200, body, **({} if is_manifest else {"transfer_encoding": "chunked"}))
             self.close_connection = not is_manifest
 
-    with served(Cut) as address, pytest.raises(Unreadable, match=r"cannot be had whole \(RemoteProtocolError\)"):
+    with served(Cut) as address, pytest.raises(UnreadableFile, match=r"cannot be had whole \(RemoteProtocolError\)"):
         fetch_published(f"{address}/manifest.json", tmp_path, {})
     assert not list(tmp_path.rglob("*.ndjson"))
 
@@ -352,15 +352,15 @@ def test_files_of_another_version_of_the_manifest_are_removed(tmp_path: Path) ->
 
 def test_two_imports_from_one_address_do_not_meet(tmp_path: Path) -> None:
     """CLI-IMPORT-13"""
-    with alone(tmp_path, [MANIFEST, MANIFEST]):
+    with locked_addresses(tmp_path, [MANIFEST, MANIFEST]):
         with (
-            pytest.raises(Unreadable, match="another import from this address is running"),
-            alone(tmp_path, [MANIFEST]),
+            pytest.raises(UnreadableFile, match="another import from this address is running"),
+            locked_addresses(tmp_path, [MANIFEST]),
         ):
             pass
-        with alone(tmp_path, [f"{MANIFEST}2"]):
+        with locked_addresses(tmp_path, [f"{MANIFEST}2"]):
             pass
-    with alone(tmp_path, [MANIFEST]):
+    with locked_addresses(tmp_path, [MANIFEST]):
         pass
 
 
@@ -419,6 +419,6 @@ def test_what_comes_a_byte_at_a_time_is_given_up(
 
     for name in ("MANIFEST", "BLOCK"):
         monkeypatch.setattr(bulk, f"SECONDS_OF_A_{name}", 0.3)
-    with served(Host) as url, pytest.raises(Unreadable, match=r"its answer did not end within 0\.3 seconds"):
+    with served(Host) as url, pytest.raises(UnreadableFile, match=r"its answer did not end within 0\.3 seconds"):
         fetch_published(f"{url}/manifest.json", tmp_path, {})
     over.set()

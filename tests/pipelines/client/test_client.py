@@ -9,12 +9,12 @@ import httpx
 import pytest
 
 from pipelines.client.client import FhirClient
-from pipelines.client.pace import Patience
+from pipelines.client.pace import RetryPauses
 from pipelines.client.profiles import Profile
-from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown, next_link
+from pipelines.client.replies import NotDone, NotSent, RequestRefused, TargetUnusable, UnknownOutcome, next_link
 from pipelines.client.steps import BARE, step_for
 from pipelines.client.tokens import Credentials
-from pipelines.client.whole import LARGE, Incomplete, whole
+from pipelines.client.whole import LARGE, IncompleteSearch, whole_search
 from tests.support.fake_answers import Said
 from tests.support.fake_target import FakeTarget, serving
 
@@ -32,7 +32,7 @@ def target():
 def client(target):
     pauses: list[float] = []
     made = FhirClient(
-        target.url, Credentials(client_id="c", client_secret="s"), patience=Patience(3, sleep=pauses.append)
+        target.url, Credentials(client_id="c", client_secret="s"), patience=RetryPauses(3, sleep=pauses.append)
     )
     yield made
     made.close()
@@ -107,7 +107,7 @@ def test_many_that_need_a_new_token_at_once_make_one_request_for_it(answer, fina
 def test_a_target_that_refuses_a_token_is_not_asked_again_and_the_sentence_says_what_to_look_at(target):
     """An account is not locked by asking with a wrong secret again and again."""
     target.token_faults = [Said(401, {"error": "invalid_client", "error_description": "of somebody"})]
-    client = FhirClient(target.url, Credentials(client_id="c", client_secret="s"), patience=Patience(3))
+    client = FhirClient(target.url, Credentials(client_id="c", client_secret="s"), patience=RetryPauses(3))
     with pytest.raises(NotSent, match=r"refuses one to this client \(HTTP 401, invalid_client\): is its id"):
         client.get("/Task")
     assert target.tokens == 0
@@ -127,12 +127,12 @@ def test_a_token_is_renewed_before_it_ends(target):
 @pytest.mark.parametrize(
     ("fault", "raised", "stored"),
     [
-        ("lost_before", Unknown, 0),
-        ("lost_after", Unknown, 1),
-        ("truncated", Unknown, 1),
-        ("redirect", Unknown, 0),
-        ("gateway", Unknown, 0),
-        ("error", Unknown, 0),
+        ("lost_before", UnknownOutcome, 0),
+        ("lost_after", UnknownOutcome, 1),
+        ("truncated", UnknownOutcome, 1),
+        ("redirect", UnknownOutcome, 0),
+        ("gateway", UnknownOutcome, 0),
+        ("error", UnknownOutcome, 0),
         ("busy", NotDone, 0),
         ("throttled", NotDone, 0),
         ("forbidden", NotDone, 0),
@@ -161,14 +161,14 @@ def test_an_answer_that_does_not_come_in_time_is_unknown(target):
     """LEDGER-11"""
     target.hold = 1.0
     client = FhirClient(target.url, Credentials(client_id="c", client_secret="s"), timeout=0.3)
-    with pytest.raises(Unknown, match="ReadTimeout"):
+    with pytest.raises(UnknownOutcome, match="ReadTimeout"):
         client.create("PaymentNotice", PAYMENT)
     client.close()
 
 
 def test_a_refusal_carries_the_first_issue_of_its_outcome(client, target):
     target.refuse = lambda _: True
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         client.create("PaymentNotice", PAYMENT)
     assert refused.value.reply.outcome == {
         "code": "business-rule",
@@ -187,7 +187,7 @@ def test_a_batch_answers_entry_by_entry_and_creates_a_key_once(client, target):
 
 def test_a_batch_answer_with_missing_entries_is_unknown_as_a_whole(client, target):
     target.faults = ["missing_entries"]
-    with pytest.raises(Unknown, match="0 of 1"):
+    with pytest.raises(UnknownOutcome, match="0 of 1"):
         client.create_all("PaymentNotice", [(PAYMENT, CONDITION)])
 
 
@@ -213,12 +213,12 @@ def test_answers_are_gone_when_they_have_been_read(client, target):
 def test_a_search_follows_next_links_to_the_end(client, target):
     for number in range(250):
         target.stored[f"r{number}"] = {"resourceType": "DiagnosticReport", "id": f"r{number}"}
-    found = [body["id"] for body in whole(client.pages("DiagnosticReport"), "DiagnosticReport")]
+    found = [body["id"] for body in whole_search(client.pages("DiagnosticReport"), "DiagnosticReport")]
     assert found == [f"r{number}" for number in range(250)]
 
 
 def test_a_link_to_another_host_is_not_followed(client):
-    with pytest.raises(Unknown):
+    with pytest.raises(UnknownOutcome):
         client.get("http://elsewhere.example/Task?_count=1")
 
 
@@ -244,7 +244,7 @@ def test_links_without_end_are_followed_until_pages_bring_nothing_new_any_more(a
         return httpx.Response(200, json={"link": links, "entry": entries})
 
     client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=httpx.MockTransport(answer))
-    with pytest.raises(Unknown, match="50 pages in a row brought nothing new, and still there is a next one"):
+    with pytest.raises(UnknownOutcome, match="50 pages in a row brought nothing new, and still there is a next one"):
         list(client.pages("Task", at_once=at_once))
     assert len(asked) <= len(shown) + 51
     client.close()
@@ -320,8 +320,8 @@ def test_no_link_leads_the_token_elsewhere(link):
         return httpx.Response(200, json={"link": [{"relation": "next", "url": link}]})
 
     transport = httpx.MockTransport(answer)
-    client = FhirClient("https://t.example/fhir", Credentials(token="t"), patience=Patience(1), transport=transport)
-    with pytest.raises(Unknown, match="a link leads to another host"):
+    client = FhirClient("https://t.example/fhir", Credentials(token="t"), patience=RetryPauses(1), transport=transport)
+    with pytest.raises(UnknownOutcome, match="a link leads to another host"):
         list(client.pages("Task"))
     assert len(asked) == 1
     client.close()
@@ -332,7 +332,7 @@ def test_a_link_may_write_the_host_of_the_target_otherwise(link):
     """CLI-CMD-17: proxies add the port that the scheme has anyway."""
     pages = [{"resourceType": "Bundle", "link": [{"relation": "next", "url": link}]}, {"resourceType": "Bundle"}]
     transport = httpx.MockTransport(lambda request: httpx.Response(200, json=pages.pop(0)))
-    client = FhirClient("https://t.example/fhir", Credentials(token="t"), patience=Patience(1), transport=transport)
+    client = FhirClient("https://t.example/fhir", Credentials(token="t"), patience=RetryPauses(1), transport=transport)
     list(client.pages("Task"))
     assert pages == []
     client.close()
@@ -346,9 +346,9 @@ def test_capabilities_are_read_from_metadata(client, target):
 
 
 def test_pauses_grow_are_jittered_and_bounded():
-    patience = Patience(attempts=9, first=0.5, longest=30, random=lambda: 1.0)
+    patience = RetryPauses(attempts=9, first=0.5, longest=30, random=lambda: 1.0)
     assert list(patience.pauses()) == [0.5, 1, 2, 4, 8, 16, 30, 30]
-    assert list(Patience(attempts=3, random=lambda: 0.0).pauses()) == [0.25, 0.5]
+    assert list(RetryPauses(attempts=3, random=lambda: 0.0).pauses()) == [0.25, 0.5]
 
 
 def test_credentials_never_show_in_a_repr():
@@ -416,9 +416,9 @@ def test_a_search_whose_pages_hold_fewer_than_the_target_counts_is_not_all(clien
         return {**page, "entry": page["entry"][1:]} if next_link(page) else page
 
     monkeypatch.setattr(client, "get", one_less)
-    found = whole(client.pages("Task"), "Task")
+    found = whole_search(client.pages("Task"), "Task")
     assert len([next(found) for _ in range(248)]) == 248
-    with pytest.raises(Incomplete, match="its pages hold 248 of 250"):
+    with pytest.raises(IncompleteSearch, match="its pages hold 248 of 250"):
         next(found)
 
 
@@ -427,7 +427,7 @@ def test_a_page_that_comes_twice_gives_each_resource_once():
     pages = [[1, 2], [2, 3], [4]]
     entries = [[_task(number) for number in numbers] for numbers in pages]
     some = [{"resourceType": "Bundle", "total": 3 + (at > 0), "entry": each} for at, each in enumerate(entries)]
-    assert [body["id"] for body in whole(some, "Task")] == ["t1", "t2", "t3", "t4"]
+    assert [body["id"] for body in whole_search(some, "Task")] == ["t1", "t2", "t3", "t4"]
 
 
 def _task(number: int):

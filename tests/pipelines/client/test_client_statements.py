@@ -5,7 +5,7 @@ import pytest
 
 from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
-from pipelines.client.pace import Patience
+from pipelines.client.pace import RetryPauses
 from pipelines.client.replies import TargetUnusable
 from pipelines.client.steps import FREE_OF_RACES, step_for
 from pipelines.client.tokens import Credentials
@@ -21,7 +21,7 @@ def told(*answers):
     """The client of a target that answers so, one after another."""
     left = list(answers)
     transport = httpx.MockTransport(lambda _: left.pop(0) if len(left) > 1 else left[0])
-    patience = Patience(3, sleep=lambda _: None)
+    patience = RetryPauses(3, sleep=lambda _: None)
     return FhirClient("http://127.0.0.1:1", Credentials(token="t"), patience=patience, transport=transport)
 
 
@@ -82,7 +82,7 @@ def test_a_statement_that_takes_long_is_asked_for_again(late, is_had):
             raise httpx.ReadTimeout("")
         return httpx.Response(200, json={"resourceType": "CapabilityStatement"})
 
-    patience = Patience(sleep=lambda _: None)
+    patience = RetryPauses(sleep=lambda _: None)
     transport = httpx.MockTransport(answer)
     client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), patience=patience, transport=transport)
     if is_had:

@@ -13,8 +13,8 @@ import pytest
 
 from pipelines.client import answers
 from pipelines.client.client import FhirClient
-from pipelines.client.pace import Patience
-from pipelines.client.replies import Late, NotSent, TargetUnusable, Unknown
+from pipelines.client.pace import RetryPauses
+from pipelines.client.replies import NotSent, TargetUnusable, TimedOut, UnknownOutcome
 from pipelines.client.tokens import Credentials
 from tests.support.serving import Answers, served
 
@@ -62,14 +62,14 @@ def server() -> Iterator[type[Endless]]:
 
 
 def client_of(server: Any, credentials: Credentials) -> FhirClient:
-    return FhirClient(server.url, credentials, timeout=0.5, patience=Patience(2, sleep=lambda _: None))
+    return FhirClient(server.url, credentials, timeout=0.5, patience=RetryPauses(2, sleep=lambda _: None))
 
 
 WAYS = {
-    "a read": (lambda client: client.read("Task", "t"), Late, 2),
-    "a page": (lambda client: client.get("/Task"), Late, 2),
-    "a create": (lambda client: client.create("Task", "{}"), Late, 1),
-    "a bundle": (lambda client: client.create_all("Task", [("{}", '"a=b"')]), Late, 1),
+    "a read": (lambda client: client.read("Task", "t"), TimedOut, 2),
+    "a page": (lambda client: client.get("/Task"), TimedOut, 2),
+    "a create": (lambda client: client.create("Task", "{}"), TimedOut, 1),
+    "a bundle": (lambda client: client.create_all("Task", [("{}", '"a=b"')]), TimedOut, 1),
     "a statement": (lambda client: client.capabilities(), TargetUnusable, 1),
 }
 
@@ -103,7 +103,7 @@ def test_an_answer_whose_head_comes_a_byte_at_a_time_is_late(name: str, server: 
     """LEDGER-11: the time begins with the request."""
     server.head, server.more = HEADS[name]
     client, began = client_of(server, Credentials(token="t")), time.monotonic()
-    with pytest.raises(Late, match="its answer did not end within 1 seconds"):
+    with pytest.raises(TimedOut, match="its answer did not end within 1 seconds"):
         client.create("Task", "{}")
     assert (server.asked, time.monotonic() - began < 10) == (1, True)
     client.close()
@@ -120,7 +120,7 @@ def test_a_request_that_is_taken_piece_by_piece_is_late(server: Any) -> None:
     client, began = client_of(server, Credentials(token="t")), time.monotonic()
     stopper = threading.Timer(20, server.over.set)
     stopper.start()
-    with pytest.raises(Late, match="it did not take the request within 1 seconds"):
+    with pytest.raises(TimedOut, match="it did not take the request within 1 seconds"):
         client.create("Task", bytes(100_000_000))
     assert time.monotonic() - began < 10
     stopper.cancel()
@@ -141,7 +141,7 @@ def test_an_answer_larger_than_any_is_given_up_at_once(encoding: str, server: An
     whole = (SECRET * 200_000).encode()
     server.encoding, server.whole = encoding, gzip.compress(whole) if encoding == "gzip" else whole
     client = client_of(server, Credentials(token="t"))
-    with pytest.raises(Unknown) as error:
+    with pytest.raises(UnknownOutcome) as error:
         client.get("/Task")
     assert (str(error.value), server.asked) == ("its answer is larger than 1 MiB", 1)
     client.close()
@@ -154,7 +154,7 @@ def test_an_answer_that_is_packed_more_than_once_is_given_up_unread(server: Any)
     client = client_of(server, Credentials(token="t"))
     tracemalloc.start()
     try:
-        with pytest.raises(Unknown, match="its answer is packed more than once"):
+        with pytest.raises(UnknownOutcome, match="its answer is packed more than once"):
             client.get("/Task")
         assert tracemalloc.get_traced_memory()[1] < 10**7
     finally:
@@ -197,7 +197,7 @@ def test_pages_that_are_always_others_are_followed_as_far_as_a_count_allows(
         return httpx.Response(200, json={"link": links, "entry": entries} | counted)
 
     client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=httpx.MockTransport(answer))
-    with pytest.raises(Unknown, match=said) if said else nullcontext():
+    with pytest.raises(UnknownOutcome, match=said) if said else nullcontext():
         assert len(list(client.pages("Task", at_once=at_once))) == pages
     client.close()
 
@@ -207,6 +207,6 @@ def test_an_answer_with_another_resource_is_none(shown: dict[str, str]) -> None:
     """LEDGER-04: as of a proxy that mixed up two requests."""
     transport = httpx.MockTransport(lambda _: httpx.Response(200, json=shown))
     client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=transport)
-    with pytest.raises(Unknown, match="a read answers with another resource"):
+    with pytest.raises(UnknownOutcome, match="a read answers with another resource"):
         client.read("Task", "t")
     client.close()

@@ -10,12 +10,12 @@ import pytest
 
 from pipelines.client.capabilities import capabilities_of
 from pipelines.client.client import FhirClient
-from pipelines.client.pace import Patience
+from pipelines.client.pace import RetryPauses
 from pipelines.client.profiles import PLAIN, profile_for
-from pipelines.client.replies import Refused, next_link, resources_of, total_of
+from pipelines.client.replies import RequestRefused, next_link, resources_of, total_of
 from pipelines.client.steps import TRANSACTION, step_for
 from pipelines.client.tokens import Credentials
-from pipelines.client.whole import Turning
+from pipelines.client.whole import PageTurning
 from tests.hapi.record import EXCHANGES
 from tests.support.realdata import MISSING, REALDATA
 
@@ -44,7 +44,7 @@ def answered_as(exchange, profile=PLAIN):
     answer = httpx.Response(said["status"], headers=headers, json=said.get("body"))
     transport = httpx.MockTransport(lambda _: answer)
     return FhirClient(
-        "http://127.0.0.1:1", Credentials(token="t"), patience=Patience(1), transport=transport, profile=profile
+        "http://127.0.0.1:1", Credentials(token="t"), patience=RetryPauses(1), transport=transport, profile=profile
     )
 
 
@@ -83,7 +83,7 @@ def test_a_transaction_tells_of_each_entry_what_was_made_and_what_was_there(reco
 )
 def test_a_refused_transaction_tells_why(recorded, what, status, words):
     """TARGET-02"""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         transact(recorded[what])
     assert refused.value.reply.status == status
     assert words in (refused.value.reply.outcome or {})["diagnostics"]
@@ -116,7 +116,7 @@ def test_by_a_system_alone_its_pages_are_found_and_counted():
     assert total > 4
     link = "BASE" + ours["its next page"]["request"]["path"]
     assert next_link(first) == link
-    turning = Turning(profile_for("HAPI FHIR Server").offset, "Task")
+    turning = PageTurning(profile_for("HAPI FHIR Server").offset, "Task")
     addresses = list(turning.others(first))
     assert addresses[0] == turning.turn(first) == link.replace("offset=2", "offset=1")
     assert len(addresses) == total - 2, "each begins with the last of the page before"
@@ -134,7 +134,7 @@ def test_elements_and_the_last_change_are_searched_for():
 def test_an_update_with_an_old_version_is_a_conflict():
     """TARGET-04"""
     client = answered_as(by_what(EXCHANGES)["update with an old version"], profile_for("HAPI FHIR Server"))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         client.update("Task", "a", "{}")
     assert refused.value.reply.status == 412
 

@@ -16,12 +16,12 @@ import pytest
 
 from pipelines.client import threads as waits
 from pipelines.client.client import FhirClient
-from pipelines.client.pace import Patience
+from pipelines.client.pace import RetryPauses
 from pipelines.client.replies import NotSent
 from pipelines.client.threads import nobody_waits, result_of, threads
 from pipelines.client.tokens import Credentials
 from pipelines.home.exits import INTERRUPTED
-from pipelines.loading.interrupts import INTERRUPTS, Interrupts, undivided
+from pipelines.loading.interrupts import INTERRUPTS, Interrupts, without_interrupts
 from tests.support.exports import payments
 
 
@@ -45,10 +45,10 @@ def handlers() -> Iterator[None]:
 @pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("number", INTERRUPTS)
 def test_an_interrupt_is_raised_at_the_end_of_a_block_and_ends_its_pauses(number: int) -> None:
-    patience, steps = Patience(), list[str]()
+    patience, steps = RetryPauses(), list[str]()
 
     def work() -> None:
-        with undivided(patience):
+        with without_interrupts(patience):
             signal.raise_signal(number)
             signal.raise_signal(number)
             steps.append("last")
@@ -62,7 +62,7 @@ def test_an_interrupt_is_raised_at_the_end_of_a_block_and_ends_its_pauses(number
 @pytest.mark.usefixtures("handlers")
 def test_a_block_that_fails_says_so() -> None:
     def work() -> None:
-        with undivided(Patience()):
+        with without_interrupts(RetryPauses()):
             signal.raise_signal(signal.SIGINT)
             raise ValueError("its own")
 
@@ -73,7 +73,7 @@ def test_a_block_that_fails_says_so() -> None:
 def test_what_is_ignored_or_ends_the_process_at_once_stays_so() -> None:
     before = {number: signal.signal(number, signal.SIG_IGN) for number in INTERRUPTS}
     try:
-        with undivided(Patience()):
+        with without_interrupts(RetryPauses()):
             assert {signal.getsignal(number) for number in INTERRUPTS} == {signal.SIG_IGN}
             signal.raise_signal(signal.SIGINT)
     finally:
@@ -86,7 +86,7 @@ def test_one_who_takes_over_the_signals_meanwhile_may_give_one_to_another() -> N
     """Dagster lets SIGTERM do what SIGINT does whenever it changes what that is."""
     came = list[BaseException]()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    with Interrupts(Patience(), came.append):
+    with Interrupts(RetryPauses(), came.append):
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
         signal.raise_signal(signal.SIGTERM)
     assert [type(each) for each in came] == [KeyboardInterrupt]
@@ -97,7 +97,7 @@ def test_another_thread_is_not_interrupted() -> None:
     within, done = threading.Event(), threading.Event()
 
     def work() -> None:
-        with undivided(Patience()):
+        with without_interrupts(RetryPauses()):
             within.set()
             done.wait(60)
 
@@ -183,7 +183,7 @@ def ended_by(read: Callable[[FhirClient], object], work: str) -> list[str]:
             signal.pthread_kill(main, signal.SIGINT)
         await_the_end()
 
-    transport, patience = httpx.MockTransport(answer), Patience(3, sleep=sleep)
+    transport, patience = httpx.MockTransport(answer), RetryPauses(3, sleep=sleep)
     client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), patience=patience, transport=transport)
     with pytest.raises(KeyboardInterrupt):
         read(client)

@@ -16,9 +16,9 @@ import httpx
 import pytest
 
 from pipelines.client.client import FhirClient
-from pipelines.client.pace import Patience
+from pipelines.client.pace import RetryPauses
 from pipelines.client.tokens import Credentials
-from pipelines.client.whole import LARGE, Incomplete, Turning, whole
+from pipelines.client.whole import LARGE, IncompleteSearch, PageTurning, whole_search
 from pipelines.reports.pages import SweepIncomplete
 from pipelines.reports.sweep import sweep
 from pipelines.session import connections
@@ -71,7 +71,7 @@ class Changing:
             )
 
     def client(self) -> FhirClient:
-        patience = Patience(1)
+        patience = RetryPauses(1)
         transport = httpx.MockTransport(self.answer)
         return FhirClient("http://127.0.0.1:1", Credentials(token="t"), patience=patience, transport=transport)
 
@@ -107,7 +107,7 @@ class OneForAnother(Changing):
 
 def read(target: Changing, at_once: int) -> set[str]:
     """The ids that a whole read finds."""
-    return {body["id"] for body in whole(pages_of(target, at_once), "DiagnosticReport")}
+    return {body["id"] for body in whole_search(pages_of(target, at_once), "DiagnosticReport")}
 
 
 def pages_of(target: Changing, at_once: int) -> Iterator[dict[str, Any]]:
@@ -122,7 +122,7 @@ def test_what_was_there_all_along_is_read_or_the_read_is_not_whole(at_once: int)
         target = AtRandom(seed)
         try:
             found = read(target, at_once)
-        except Incomplete:
+        except IncompleteSearch:
             continue
         complete += 1
         assert target.lasting <= found, seed
@@ -131,7 +131,7 @@ def test_what_was_there_all_along_is_read_or_the_read_is_not_whole(at_once: int)
 
 @pytest.mark.parametrize("at_once", AT_ONCE)
 def test_one_that_goes_and_one_that_comes_do_not_cancel_out(at_once: int) -> None:
-    with pytest.raises(Incomplete, match="its pages moved while they were read"):
+    with pytest.raises(IncompleteSearch, match="its pages moved while they were read"):
         read(OneForAnother(1), at_once)
 
 
@@ -157,7 +157,7 @@ def test_the_way_goes_by_the_links_where_an_offset_does_not_count_resources() ->
     """Pages by number, or behind a token."""
     entries = [{"resource": {"resourceType": "Task", "id": name}} for name in "abc"]
     for link in ("/Task?_offset=2", "/Task?page=3", "/Task?_cursor=abc"):
-        turning = Turning("_offset", "Task")
+        turning = PageTurning("_offset", "Task")
         page = {"entry": entries, "link": [{"relation": "next", "url": link}]}
         assert turning.turn(page) == link
         assert turning.turn({"entry": []}) is None
@@ -201,7 +201,7 @@ def test_a_target_with_habits_of_its_own_is_read_whole_where_nothing_moves(habit
 @pytest.mark.parametrize("at_once", AT_ONCE)
 @pytest.mark.parametrize("habit", ["warns", "counts_page", "includes"])
 def test_what_stands_beside_the_resources_hides_no_move(habit: str, at_once: int) -> None:
-    with pytest.raises(Incomplete, match="its pages moved while they were read"):
+    with pytest.raises(IncompleteSearch, match="its pages moved while they were read"):
         read(Odd(habit, 1), at_once)
 
 

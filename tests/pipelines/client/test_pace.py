@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from pipelines.client.pace import Attempts, Circuit, Limiter, Pace, Patience, pace_of, retention_of
+from pipelines.client.pace import Attempts, CircuitBreaker, Limiter, Pace, RetryPauses, pace_of, retention_of
 from pipelines.home.bars import BarProgress
 from pipelines.home.exits import BadSetting
 from pipelines.home.progress import PlainProgress, time_left
@@ -31,7 +31,7 @@ def test_a_limiter_lets_no_more_through_than_it_may():
 
 
 def test_the_circuit_opens_after_failures_in_a_row_and_closes_with_a_success():
-    circuit = Circuit(failures=3, openings=2)
+    circuit = CircuitBreaker(failures=3, openings=2)
     seen = []
     for succeeded in (False, False, True, False, False, False):
         circuit.note(succeeded)
@@ -45,7 +45,7 @@ def test_the_circuit_opens_after_failures_in_a_row_and_closes_with_a_success():
 
 
 def test_the_circuit_gives_up_after_some_openings():
-    circuit = Circuit(failures=1, openings=2)
+    circuit = CircuitBreaker(failures=1, openings=2)
     for given_up in (False, False, True):
         circuit.note(False)
         assert circuit.given_up is given_up
@@ -54,14 +54,14 @@ def test_the_circuit_gives_up_after_some_openings():
 
 def test_attempts_pause_longer_each_time_and_no_shorter_than_the_target_asks():
     slept: list[float] = []
-    attempts = Attempts(Patience(attempts=4, first=1.0, sleep=slept.append, random=lambda: 1.0))
+    attempts = Attempts(RetryPauses(attempts=4, first=1.0, sleep=slept.append, random=lambda: 1.0))
     assert [attempts.next(), attempts.next(7.0), attempts.next(), attempts.next()] == [True, True, True, False]
     assert (slept, attempts.number) == ([1.0, 7.0, 4.0], 4)
 
 
 def test_attempts_end_at_once_where_another_is_of_no_use():
     slept: list[float] = []
-    attempts = Attempts(Patience(sleep=slept.append))
+    attempts = Attempts(RetryPauses(sleep=slept.append))
     assert (attempts.next(final=True), slept, attempts.number) == (False, [], 1)
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from pipelines.client.client import AsOf, FhirClient
-from pipelines.client.pace import Patience
+from pipelines.client.pace import RetryPauses
 from pipelines.client.profiles import Profile, member, profile_for
-from pipelines.client.replies import Refused
+from pipelines.client.replies import RequestRefused
 from pipelines.client.tokens import Credentials
 from pipelines.home.exits import BadSetting
 from pipelines.loading.balances import NOT_IN_FORCE
 from pipelines.loading.changes import Changes
-from pipelines.loading.ownership import Made, Owner
+from pipelines.loading.ownership import KnownResource, Owner
 from pipelines.loading.row import Identity
 from tests.support.exports import PAYMENTS, QUESTIONS, payments, put, tasks
 from tests.support.fake_answers import Said, outcome
@@ -298,13 +298,15 @@ def test_an_update_names_the_version_that_was_read_and_a_conflict_has_the_status
     """TARGET-04"""
     other.conflict = 409
     other.stored["t1"] = {"resourceType": "Task", "id": "t1", "status": "requested", "description": "call"}
-    patience, profile = Patience(sleep=lambda _: None), Profile(conflict=409)
+    patience, profile = RetryPauses(sleep=lambda _: None), Profile(conflict=409)
     client = FhirClient(other.url, Credentials(token="fixed"), patience=patience, profile=profile)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         client.update("Task", "t1", "{}", AsOf(None, 'W/"old"'))
     assert refused.value.reply.status == 412
     changes = Changes(client, lambda: None, Owner(Identity("s", "Task"), False))
-    done = changes.update(Made("t1", "k1", ()), json.dumps({"resourceType": "Task", "description": "call twice"}))
+    done = changes.update(
+        KnownResource("t1", "k1", ()), json.dumps({"resourceType": "Task", "description": "call twice"})
+    )
     assert done.result.state == "updated"
     assert other.stored["t1"]["description"] == "call twice"
     client.close()

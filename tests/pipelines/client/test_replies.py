@@ -9,7 +9,7 @@ from pipelines.client.replies import (
     LONGEST_SAID,
     MOST_ISSUES,
     Reply,
-    Unknown,
+    UnknownOutcome,
     all_issues,
     first_issue,
     http_date,
@@ -135,7 +135,7 @@ def test_a_page_gives_what_was_searched_for_and_no_outcomes():
 
 @pytest.mark.parametrize("entry", [{}, {"resource": None}, None, "x", {"resource": {"resourceType": "Task"}}])
 def test_a_page_of_odd_entries_is_unknown(entry):
-    with pytest.raises(Unknown):
+    with pytest.raises(UnknownOutcome):
         resources_of(page(entry), "Task")
 
 
@@ -149,7 +149,7 @@ def told(*severities):
 )
 def test_what_is_no_page_or_tells_of_a_failure_alone_does_not_say_that_nothing_is_there(answer):
     """TARGET-03"""
-    with pytest.raises(Unknown):
+    with pytest.raises(UnknownOutcome):
         resources_of(answer, "Task")
 
 
@@ -161,7 +161,7 @@ def test_a_page_that_warns_or_has_resources_beside_an_error_is_read():
 
 @pytest.mark.parametrize("total", ["3", 3.5, True])
 def test_a_total_that_is_no_number_is_unknown(total):
-    with pytest.raises(Unknown):
+    with pytest.raises(UnknownOutcome):
         total_of({"total": total})
 
 

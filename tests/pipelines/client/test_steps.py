@@ -8,7 +8,7 @@ from pipelines.client.capabilities import capabilities_of
 from pipelines.client.client import FhirClient
 from pipelines.client.steps import BARE, BATCH, LOOK_UP, SINGLE, TRANSACTION, step_for
 from pipelines.client.tokens import Credentials
-from pipelines.client.whole import whole
+from pipelines.client.whole import whole_search
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.intake import Intake
 from pipelines.loading.stage import load
@@ -316,7 +316,7 @@ def test_the_bundled_service_takes_rows_at_every_step(tmp_path, way, known):
         lose_ledger(work.home)
         work.ledger = Ledger.open(work.home / "ledger.db")
         assert run(rows).counts == {"adopted": 59, "refused": 1}
-        found = whole(work.client.pages("PaymentNotice"), "PaymentNotice")
+        found = whole_search(work.client.pages("PaymentNotice"), "PaymentNotice")
         assert sorted(body["identifier"][0]["value"] for body in found) == sorted(
             row[2] for row in rows if row[0] != 34
         )

@@ -182,7 +182,7 @@ def test_a_target_that_is_away_ends_in_6_in_one_line(chartferry, home, monkeypat
 
 def test_an_unfinished_batch_goes_on_at_the_next_import(chartferry, home, target, monkeypatch):
     """CLI-IMPORT-08, CLI-IMPORT-09: 6 wins, and nothing is lost."""
-    monkeypatch.setattr("pipelines.client.client.Patience.wait", lambda *_: None)
+    monkeypatch.setattr("pipelines.client.client.RetryPauses.wait", lambda *_: None)
     target.faults = ["busy"] * 100
     put(home)
     put(home, "visits.csv")

@@ -12,8 +12,8 @@ import yaml
 
 from pipelines.cli import run as chartferry
 from pipelines.commands import supervising
-from pipelines.commands.supervising import CannotStart, Child
-from pipelines.commands.wards import Ward
+from pipelines.commands.supervising import CannotStart, ChildProcess
+from pipelines.commands.wards import SupervisedProcess
 from pipelines.dagster.workplace import workplace_resource
 from pipelines.home.dagster_folder import WRITTEN_ANEW, prepare_shared_dagster
 from pipelines.home.exits import BadSetting
@@ -295,13 +295,13 @@ def test_what_ends_of_a_clinic_is_tried_once_a_minute_and_what_ends_of_all_ends_
     monkeypatch.setattr(supervising, "RESTARTS", 2)
     said: list[str] = []
 
-    def ward(clinic: Clinic | None) -> Ward:
-        child = Child("toy", (sys.executable, "-c", "print('no luck')"), tmp_path / "toy.log")
-        made = Ward(child, os.environ, clinic)
+    def ward(clinic: Clinic | None) -> SupervisedProcess:
+        child = ChildProcess("toy", (sys.executable, "-c", "print('no luck')"), tmp_path / "toy.log")
+        made = SupervisedProcess(child, os.environ, clinic)
         made.start(said.append)
         return made
 
-    def looks(at: Ward, number: int) -> None:
+    def looks(at: SupervisedProcess, number: int) -> None:
         for _ in range(number):
             process = at.child.process
             assert process
@@ -333,8 +333,8 @@ def test_a_home_that_vanishes_ends_no_other_clinic(tmp_path: Path) -> None:
     """Its process is tried again later; that of one that all share cannot do without its log."""
     said: list[str] = []
     log = tmp_path / "home" / "toy.log"
-    child = Child("toy", (sys.executable, "-c", "print('here')"), log)
-    north = Ward(child, os.environ, Clinic("north", log.parent, {}, bundled=True))
+    child = ChildProcess("toy", (sys.executable, "-c", "print('here')"), log)
+    north = SupervisedProcess(child, os.environ, Clinic("north", log.parent, {}, bundled=True))
     north.start(said.append)
     gone = (
         f"north: toy cannot be started: {log}: No such file or directory; trying again in 60 s, all other"
@@ -353,4 +353,4 @@ def test_a_home_that_vanishes_ends_no_other_clinic(tmp_path: Path) -> None:
     unread = f"north: toy ended ({log} cannot be read: No such file or directory); starting it again"
     assert said == [gone, unread, gone]
     with pytest.raises(CannotStart, match="toy cannot be started"):
-        Ward(child, os.environ).start(said.append)
+        SupervisedProcess(child, os.environ).start(said.append)

@@ -13,10 +13,10 @@ import yaml
 from pipelines.cli import run as chartferry
 from pipelines.commands import serve_code
 from pipelines.commands.definitions import write_workspace
-from pipelines.commands.supervising import CannotStart, Child, check_own, check_web_host
-from pipelines.commands.up_clinics import Watched, environment_for, environment_of_pages
+from pipelines.commands.supervising import CannotStart, ChildProcess, check_own, check_web_host
+from pipelines.commands.up_clinics import WatchedServer, environment_for, environment_of_pages
 from pipelines.commands.wards import stop
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import DagsterNames
 from pipelines.home.dagster_folder import (
     WRITTEN_FOR_OTHERS,
     check_at_server,
@@ -140,7 +140,7 @@ def test_the_workspace_names_sockets_of_this_host_and_addresses_of_others(tmp_pa
     assert environment_of_pages(far, own) == own
     assert environment_of_pages([], {"A": "b"}) == {"A": "b"}
     stop([])  # such as where all clinics are on other hosts
-    assert Names("far").partition("payments-1") == "far/payments-1"
+    assert DagsterNames("far").partition("payments-1") == "far/payments-1"
 
 
 def test_hosts_of_one_dagster_have_its_storage_in_postgresql(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_code_server_is_ready_once_it_listens_and_its_port_is_its_own(tmp_path
     """SCALE-04: Dagster's server would share a port with that of another clinic."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        child = Child("code server", (), tmp_path / "log", listens=("127.0.0.1", port))
+        child = ChildProcess("code server", (), tmp_path / "log", listens=("127.0.0.1", port))
         assert child.ready()
         with pytest.raises(CannotStart, match="Address already in use"):
             check_own("127.0.0.1", port)
@@ -248,7 +248,7 @@ def test_a_code_server_that_is_out_of_reach_is_told_once_and_so_is_its_return() 
     said: list[str] = []
     server = socket.create_server(("127.0.0.1", 0))
     address = f"127.0.0.1:{server.getsockname()[1]}"
-    watched = Watched(CodeServer("far", address, 2), said.append)
+    watched = WatchedServer(CodeServer("far", address, 2), said.append)
     watched.look_once()
     assert said == []
     server.close()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pipelines.feeds.drafting.questionnaire import draft_questionnaire
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 
 INTERNAL = "http://schemas.demo.example.com/fhir/systems/internal"
 GAD = "response_id,mrn,Submitted at," + ",".join(f"GAD{n}" for n in range(1, 8)) + "\n"
@@ -116,9 +116,9 @@ def test_a_codebook_gives_words_types_and_options(tmp_path):
 
 
 def test_a_file_without_questions_is_one_sentence(tmp_path):
-    with pytest.raises(Unreadable, match=r"^x\.csv: no column of it looks like a question$"):
+    with pytest.raises(UnreadableFile, match=r"^x\.csv: no column of it looks like a question$"):
         drafted(tmp_path, "x.csv", "patient_id,date\np1,2026-03-01\np2,2026-03-01\n")
-    with pytest.raises(Unreadable, match="a table with a header is expected"):
+    with pytest.raises(UnreadableFile, match="a table with a header is expected"):
         drafted(tmp_path, "x.ndjson", '{"a": 1}\n')
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from pipelines.commands import up as running
-from pipelines.commands.definitions import DEFINITIONS, Reloading, sentence_of, stamp_of
+from pipelines.commands.definitions import DEFINITIONS, DefinitionsReloader, sentence_of, stamp_of
 from tests.support.alive import lives
 from tests.support.commands import load
 from tests.support.payers import practice
@@ -30,7 +30,7 @@ LOCATIONS = """{ workspaceOrError { ... on Workspace { locationEntries { locatio
     ... on RepositoryLocation { repositories { jobs { name } } } } } } } }"""
 
 
-def looks(reloading: Reloading, number: int) -> None:
+def looks(reloading: DefinitionsReloader, number: int) -> None:
     for _ in range(number):
         reloading.look()
         if reloading.thread:
@@ -48,7 +48,7 @@ def test_definitions_are_reloaded_once_their_files_have_changed_and_are_still(tm
         return f"reload {len(reloads)}"
 
     said: list[str] = []
-    reloading = Reloading(lambda: stamp_of(home, {"CHARTFERRY_FEEDS": str(more)}), reload, said.append)
+    reloading = DefinitionsReloader(lambda: stamp_of(home, {"CHARTFERRY_FEEDS": str(more)}), reload, said.append)
     looks(reloading, 3)
     assert (reloads, said) == ([], [])
     for number, path in enumerate((home / "feeds" / "desk.toml", home / "views" / "own.view.json", more / "keys.csv")):

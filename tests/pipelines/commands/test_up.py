@@ -22,7 +22,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from pipelines.cli import run as chartferry
 from pipelines.commands import supervising, up, wards
-from pipelines.commands.supervising import CannotStart, Child, Removed
+from pipelines.commands.supervising import CannotStart, ChildProcess, FolderRemoved
 from pipelines.dagster import code_server
 from pipelines.dagster.attended import make_storage
 from pipelines.dagster.code_server import give_up, lost_runs
@@ -78,7 +78,7 @@ def test_a_port_that_is_taken_is_one_clear_line(tmp_path: Path) -> None:
 def test_a_home_has_one_supervisor(tmp_path: Path) -> None:
     home = tmp_path / "home"
     folder = prepare_dagster_home(home)
-    with supervising.alone(folder, home), running_up(home, "--port", "0", "--web-port", "0") as process:
+    with supervising.only_up(folder, home), running_up(home, "--port", "0", "--web-port", "0") as process:
         _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 6
     expected = f"process {os.getpid()} runs `chartferry up` or `serve` over {home} already: end that process first"
@@ -89,13 +89,13 @@ def test_a_folder_of_dagster_that_went_is_seen_and_a_home_that_went_ends_it(tmp_
     """CLI-CMD-13: with the folder goes the lock; a second supervisor would run everything twice."""
     home = tmp_path / "home"
     folder = prepare_dagster_home(home)
-    with supervising.alone(folder, home) as look:
+    with supervising.only_up(folder, home) as look:
         look()
         folder.rename(tmp_path / "aside")
-        with pytest.raises(Removed, match=f"^{re.escape(str(folder))} was removed or replaced"):
+        with pytest.raises(FolderRemoved, match=f"^{re.escape(str(folder))} was removed or replaced"):
             look()
         prepare_dagster_home(home)
-        with pytest.raises(Removed), supervising.alone(folder, home):
+        with pytest.raises(FolderRemoved), supervising.only_up(folder, home):
             look()
         home.rename(tmp_path / "elsewhere")
         with pytest.raises(
@@ -188,7 +188,9 @@ def test_a_log_that_has_grown_large_becomes_the_older_one_and_goes_on(tmp_path: 
 
 def test_it_names_every_folder_and_page(tmp_path: Path) -> None:
     said: list[str] = []
-    up._tell([Child("service", (), tmp_path / "service.log", "http://127.0.0.1:8400/health")], tmp_path, said.append)
+    up._tell(
+        [ChildProcess("service", (), tmp_path / "service.log", "http://127.0.0.1:8400/health")], tmp_path, said.append
+    )
     names = [line.split()[0] for line in said]
     assert names == "service chart inbox reference feeds batches report evidence metrics logs Ctrl-C".split()
     said.clear()
@@ -196,8 +198,8 @@ def test_it_names_every_folder_and_page(tmp_path: Path) -> None:
     assert "reference" not in [line.split()[0] for line in said]
 
 
-def child(tmp_path: Path, code: str) -> Child:
-    made = Child("toy", (sys.executable, "-c", code), tmp_path / "toy.log")
+def child(tmp_path: Path, code: str) -> ChildProcess:
+    made = ChildProcess("toy", (sys.executable, "-c", code), tmp_path / "toy.log")
     made.start(os.environ)
     return made
 
@@ -224,7 +226,7 @@ def test_a_child_that_ends_is_started_anew_and_one_that_does_so_always_is_given_
     monkeypatch.setattr(wards, "asked_to_end", lambda *_: time.sleep(0.3))
     toy = child(tmp_path, "print('no luck')")
     with pytest.raises(CannotStart, match="toy ended too often, and is not started again: no luck"):
-        wards.watch([wards.Ward(toy, os.environ)], -1, said.append)
+        wards.watch([wards.SupervisedProcess(toy, os.environ)], -1, said.append)
     assert said == ["toy ended (no luck); starting it again"] * 2
 
 

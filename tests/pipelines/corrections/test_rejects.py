@@ -311,7 +311,7 @@ def test_a_file_that_answers_two_feeds_is_left_and_said(practice):
 
 def test_a_row_in_doubt_keeps_its_reject_on_the_way_until_it_is_settled(practice, monkeypatch):
     """LEDGER-07: resubmitted, then closed by the run that learns of it."""
-    monkeypatch.setattr("pipelines.client.client.Patience.wait", lambda *_: None)
+    monkeypatch.setattr("pipelines.client.client.RetryPauses.wait", lambda *_: None)
     practice.take(HEADER + "k1,p1,none,2026-01-01,\n")
     text = one(practice.export()).replace("none", "1.00").replace("k1", "k7")
     practice.target.faults = ["lost_after"] + ["gateway"] * 20
@@ -358,7 +358,7 @@ def test_a_refused_row_has_all_reasons_where_the_target_offers_validate(addition
 
 def test_reasons_that_cannot_be_had_leave_a_refusal_as_it_is(practice, monkeypatch):
     """EXTRA-VALIDATE-02: what fails to say more is asked three times at most, and not of more rows than a bound."""
-    monkeypatch.setattr("pipelines.client.client.Patience.pauses", lambda _: iter(()))
+    monkeypatch.setattr("pipelines.client.client.RetryPauses.pauses", lambda _: iter(()))
     practice.target.additions = False
     practice.target.refuse = lambda body: True
     practice.target.validate = lambda body: None

@@ -155,7 +155,7 @@ def test_a_retry_changes_what_an_older_file_has_made_anew_meanwhile(practice):
 
 def test_a_retry_that_cannot_reach_the_target_leaves_everything_as_it_was(practice, monkeypatch):
     """CLI-CMD-06"""
-    monkeypatch.setattr("pipelines.client.client.Patience.wait", lambda *_: None)
+    monkeypatch.setattr("pipelines.client.client.RetryPauses.wait", lambda *_: None)
     practice.target.refuse = lambda body: True
     practice.take(HEADER + "k1,p1,1.00,2026-01-01,\n")
     before = practice.rows("SELECT state, finished_at, records, refused FROM batch")

@@ -20,7 +20,7 @@ from redis import Redis
 
 from pipelines.dagster import celery_broker, celery_steps
 from pipelines.dagster.celery_broker import SignsOfLife, StepChannel, tell_of_requests
-from pipelines.dagster.celery_steps import NotBegun, Sent
+from pipelines.dagster.celery_steps import NotBegun, SentStep
 from tests.support.brokers import redis_server
 from tests.support.standing import until
 
@@ -81,8 +81,8 @@ def broker() -> Broker:
     return Broker()
 
 
-def sent(broker: Broker) -> Sent:
-    return Sent(broker, "a step", broker.submit, "steps")
+def sent(broker: Broker) -> SentStep:
+    return SentStep(broker, "a step", broker.submit, "steps")
 
 
 def test_a_step_that_the_broker_lost_is_handed_over_again_and_either_result_counts(broker: Broker) -> None:
@@ -156,7 +156,7 @@ def test_a_redis_that_is_a_replica_for_a_while_is_waited_for(redis: str, monkeyp
     monkeypatch.setattr(celery_steps, "PAUSE_SECONDS", 0.0)
     app, server = Celery(broker=redis, backend=redis), Redis(unix_socket_path=redis.removeprefix("redis+socket://"))
     with app, closing(server):
-        step = Sent(app, "a step", lambda: app.send_task("a step", queue="steps"), "steps")
+        step = SentStep(app, "a step", lambda: app.send_task("a step", queue="steps"), "steps")
         server.replicaof("127.0.0.1", "1")
         assert [step.ready() for _ in range(3)] == [False] * 3
         server.replicaof("NO", "ONE")
@@ -273,7 +273,7 @@ def test_a_step_that_neither_waits_nor_is_with_a_worker_is_handed_over_again(
         handed.append(result.id)
         return result
 
-    step, redis_client = Sent(app, "a step", submit, STEPS.name), app.backend.client
+    step, redis_client = SentStep(app, "a step", submit, STEPS.name), app.backend.client
     assert [step.ready() for _ in range(4)] == [False] * 4  # it waits
     [name] = redis_client.keys("steps*")
     message = redis_client.rpop(name)

@@ -3,13 +3,13 @@
 import pytest
 
 from pipelines.dagster import checks
-from pipelines.runs.run import Result
+from pipelines.runs.run import RunResult
 
 
 def loaded_batch(**counts: int) -> checks.LoadedBatch:
     rows = {"created": (2, 700), "skipped": (1, 300)}
     given = {"records": 4, "accepted": 3, "rejected": 1, "created": 2, "skipped": 1, "amount_created": 700} | counts
-    return checks.LoadedBatch(Result("b", 1, "payments", "payments.csv", "finished", given), rows, first=True)
+    return checks.LoadedBatch(RunResult("b", 1, "payments", "payments.csv", "finished", given), rows, first=True)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from pipelines.dagster.alerts import of_runs
 from pipelines.dagster.code_server import give_up, lost_runs
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import DagsterNames
 from pipelines.dagster.requests import ask_for, batches_under_way
 from pipelines.dagster.retention import delete_old
 from pipelines.definitions import build_definitions
@@ -22,7 +22,7 @@ from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import BATCH_TAG, prepare_shared_dagster
 from tests.support.practice import SAMPLES, Practice, materialized, observed, practicing
 
-NORTH, SOUTH = Names("north"), Names("south")
+NORTH, SOUTH = DagsterNames("north"), DagsterNames("south")
 WRONG = "payment_id,patient_id,amount,paid_on\nW1,p,1.00,2026-01-05\n"
 
 
@@ -99,10 +99,10 @@ def test_runs_are_asked_for_by_the_partitions_of_their_clinic() -> None:
             create_run_for_test(instance, request.job_name or "", tags=dict(request.tags))
         assert batches_under_way(instance, NORTH, [feed]) == {"payments-1"}
         assert batches_under_way(instance, SOUTH, [feed]) == {"payments-1", "payments-2"}
-        assert batches_under_way(instance, Names(), [feed]) == set()
+        assert batches_under_way(instance, DagsterNames(), [feed]) == set()
 
 
-def a_run(instance: dg.DagsterInstance, names: Names, job: str, status: str = "FAILURE", **tags: str) -> str:
+def a_run(instance: dg.DagsterInstance, names: DagsterNames, job: str, status: str = "FAILURE", **tags: str) -> str:
     """Return a run of a clinic's code location."""
     own = {REPOSITORY_LABEL_TAG: f"__repository__@{names.clinic}"}
     now = dg.DagsterRunStatus[status]

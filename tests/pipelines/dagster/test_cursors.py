@@ -10,10 +10,10 @@ import dagster as dg
 import pytest
 
 from pipelines.dagster import unfinished
-from pipelines.dagster.alerts import Told
-from pipelines.dagster.command_line import Said
+from pipelines.dagster.alerts import AlertMemory
+from pipelines.dagster.command_line import SensorMemory
 from pipelines.dagster.inbox import look
-from pipelines.dagster.inbox.look import Seen
+from pipelines.dagster.inbox.look import SeenFiles
 from pipelines.dagster.ticking import understood
 from pipelines.definitions import build_definitions
 from pipelines.ledger.ledger import Ledger
@@ -26,18 +26,18 @@ OF_NO_SENSOR += ['{"since": "x", "keys": 1, "tries": 2}', '{"until": 1, "told": 
 
 @pytest.mark.parametrize("cursor", OF_NO_SENSOR)
 def test_a_cursor_that_no_sensor_wrote_counts_as_empty(cursor: str) -> None:
-    assert look.from_cursor(cursor) == Seen()
+    assert look.from_cursor(cursor) == SeenFiles()
     assert unfinished.from_cursor(cursor) == {}
-    assert understood(cursor, Said.of, Said()) == Said()
-    assert Told.of(cursor, NOW) == Told(NOW.timestamp(), set(), {})
+    assert understood(cursor, SensorMemory.of, SensorMemory()) == SensorMemory()
+    assert AlertMemory.of(cursor, NOW) == AlertMemory(NOW.timestamp(), set(), {})
 
 
 @pytest.mark.parametrize("since", [NOW.timestamp() + 86_400, 1e300, math.inf, -math.inf, math.nan])
 def test_failures_are_told_since_no_moment_that_is_ahead(since: float) -> None:
     """The clock was ahead at the first look: failed runs would not be told of before that moment had come."""
     cursor = json.dumps({"since": since, "keys": [], "tries": {}})
-    assert 0 <= Told.of(cursor, NOW).since <= NOW.timestamp()
-    assert Told.of(json.dumps({"since": 5.0, "keys": [], "tries": {}}), NOW).since == 5.0
+    assert 0 <= AlertMemory.of(cursor, NOW).since <= NOW.timestamp()
+    assert AlertMemory.of(json.dumps({"since": 5.0, "keys": [], "tries": {}}), NOW).since == 5.0
 
 
 @pytest.mark.crossed

@@ -20,7 +20,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from pipelines.dagster import checks
-from pipelines.dagster.inbox.look import Asked, from_cursor, to_cursor
+from pipelines.dagster.inbox.look import FileRequests, from_cursor, to_cursor
 from pipelines.dagster.names import ONE_HOME
 from pipelines.dagster.stages import receiving
 from pipelines.dagster.stages.receiving import batch_id_of
@@ -31,7 +31,7 @@ from pipelines.home.disk import FULL
 from pipelines.home.ticks import last_ticks, note_tick
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.tables import report_tables, sql_folder
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from tests.support.commands import command
 from tests.support.exports import PAYMENTS, feed_file
 from tests.support.practice import SAMPLES, Practice, failures, materialized, observed, practicing, verdicts
@@ -234,7 +234,7 @@ def test_a_file_that_could_not_be_received_is_asked_for_again_and_imported(
             assert "no space left" in failures(practice.do(request))
         assert not practice.tick("inbox").run_requests
         seen = from_cursor(practice.cursors["inbox"])
-        practice.cursors["inbox"] = to_cursor(replace(seen, asked=dict.fromkeys(seen.asked, Asked(1, 0))))
+        practice.cursors["inbox"] = to_cursor(replace(seen, asked=dict.fromkeys(seen.asked, FileRequests(1, 0))))
         [again] = practice.tick("inbox").run_requests or ()
         assert again.partition_key == request.partition_key
         assert again.run_key != request.run_key
@@ -439,9 +439,9 @@ def test_a_line_lost_between_counts_and_files_is_found(
     batch_ids, _ = imported
     folder = practice.home / "batches" / batch_ids[0] / "run-1"
     said = json.loads((folder / "validated.json").read_bytes())["validated"]
-    whole = Validated(folder, **said)
+    whole = ValidationResult(folder, **said)
     assert not list(checks.every_line_is_accounted_for(whole))
     assert not list(checks.every_cent_is_accounted_for(whole))
     for name in ("lines", "records", "accepted", "amount_accepted", "amount_received"):
-        lost = Validated(folder, **said | {name: said[name] - 1})
+        lost = ValidationResult(folder, **said | {name: said[name] - 1})
         assert [*checks.every_line_is_accounted_for(lost), *checks.every_cent_is_accounted_for(lost)], name

@@ -14,7 +14,7 @@ import pytest
 from pipelines.dagster import alerts
 from pipelines.dagster.stages.receiving import batches_of, receive_all
 from pipelines.dagster.waiting import PATIENCE, waiting_now
-from pipelines.dagster.workplace import Workplace
+from pipelines.dagster.workplace import RunWorkplace
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import BATCH_TAG
@@ -43,7 +43,7 @@ def test_the_sensor_asks_for_a_run_of_what_it_took_in(beyond, target, home):
     feed = load_feeds().named("payments")
     assert feed
     assert request.partition_key
-    with closing(Workplace(home, os.environ)) as place:
+    with closing(RunWorkplace(home, os.environ)) as place:
         outcome = receive_all(feed, home, [request.partition_key], place.inbox, batches_of(place, None))  # type: ignore[arg-type]
     assert (outcome.failed, list(outcome.done)) == ({}, [request.partition_key])
 

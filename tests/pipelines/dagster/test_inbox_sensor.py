@@ -12,7 +12,7 @@ import dagster as dg
 import pytest
 
 from pipelines.dagster.inbox.files import LAIN_TOO_LONG, lain_for
-from pipelines.dagster.inbox.look import Asked, Hashes, Seen, Surroundings, from_cursor, look, to_cursor
+from pipelines.dagster.inbox.look import FileRequests, Hashes, LookContext, SeenFiles, from_cursor, look, to_cursor
 from pipelines.dagster.requests import stretches
 from pipelines.dagster.stages.receiving import batch_id_of, waiting_files
 from pipelines.definitions import build_definitions
@@ -95,8 +95,8 @@ def test_one_look_is_enough_for_a_file_that_has_not_changed_for_some_seconds(
     path = put(inbox, "payments-1.csv")
     written = datetime.fromtimestamp(path.stat().st_ctime, UTC)
     for seconds, taken in ((9, 0), (11, 1), (-3600, 0)):
-        by = Surroundings(load_feeds(), written + timedelta(seconds=seconds))
-        assert look(inbox, Seen(), by).number == taken
+        by = LookContext(load_feeds(), written + timedelta(seconds=seconds))
+        assert look(inbox, SeenFiles(), by).number == taken
 
 
 @pytest.mark.parametrize("minutes", [5, -5])
@@ -109,11 +109,11 @@ def test_a_file_that_is_being_written_at_a_server_whose_clock_is_off_is_not_take
     (mounts := inbox.parent / "mounts").write_text(f"/dev/vda / ext4 rw 0 0\nserver:/ {inbox.resolve()} nfs4 rw 0 0\n")
     monkeypatch.setattr("pipelines.home.quiet.MOUNTS", mounts)
     store = ObjectInbox(str(inbox), Folder(inbox), Folder(inbox.parent / "notes"), "here")
-    still = Seen(), dict[str, str]()
+    still = SeenFiles(), dict[str, str]()
 
     def taken() -> int:
         nonlocal still
-        by = Surroundings(load_feeds(), datetime.now(UTC) + timedelta(minutes=minutes))
+        by = LookContext(load_feeds(), datetime.now(UTC) + timedelta(minutes=minutes))
         ours, theirs = look(inbox, still[0], by), store.look(still[1], by.now, 10.0)
         still = ours.seen, theirs.still
         return len(theirs.ready) if beyond else ours.number
@@ -122,8 +122,8 @@ def test_a_file_that_is_being_written_at_a_server_whose_clock_is_off_is_not_take
         put(inbox, "payments-1.csv", ROWS + "A2,p1,5.00,2026-01-06\n" * rows)
         assert taken() == 0
     assert taken() == 1
-    old = Surroundings(load_feeds(), datetime.now(UTC) + timedelta(hours=2))
-    assert look(inbox, Seen(), old).number == 1  # no clock is wrong by so much
+    old = LookContext(load_feeds(), datetime.now(UTC) + timedelta(hours=2))
+    assert look(inbox, SeenFiles(), old).number == 1  # no clock is wrong by so much
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says whether a program has a file open to write")
@@ -137,12 +137,12 @@ def test_a_file_that_a_program_still_writes_is_not_still_however_long_it_pauses(
 def test_a_file_that_may_not_be_read_is_named_at_each_look_until_it_may(
     inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by, path = Surroundings(load_feeds(), NOW), put(inbox, "payments-1.csv")
+    by, path = LookContext(load_feeds(), NOW), put(inbox, "payments-1.csv")
 
     def refused(*_: object) -> str:
         raise PermissionError(13, "Permission denied")
 
-    seen = look(inbox, Seen(), by).seen
+    seen = look(inbox, SeenFiles(), by).seen
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.dagster.inbox.look.batch_id_of", refused)
         for _ in range(2):
@@ -215,8 +215,8 @@ def test_what_is_no_file_holds_no_other_up(inbox: Path) -> None:
 
 def test_hashing_that_takes_too_long_goes_on_at_the_next_look(inbox: Path) -> None:
     put(inbox, "payments-1.csv")
-    by = Surroundings(load_feeds(), NOW)
-    seen = look(inbox, Seen(), by).seen
+    by = LookContext(load_feeds(), NOW)
+    seen = look(inbox, SeenFiles(), by).seen
     late = look(inbox, seen, by, seconds=-1.0)
     assert not late.ready
     assert list(look(inbox, late.seen, by).ready) == ["payments"]
@@ -236,8 +236,8 @@ def test_a_file_that_takes_longer_than_a_look_to_hash_is_taken_up_by_a_later_one
     monkeypatch.setattr("pipelines.dagster.inbox.look.batch_id_of", slow)
     for number in (1, 2):
         put(inbox, f"payments-{number}.csv", ROWS + f"B{number},p1,1.00,2026-01-05\n")
-    by = Surroundings(load_feeds(), NOW, hashes=Hashes(patience=0.05))
-    seen, ready = look(inbox, Seen(), by).seen, []
+    by = LookContext(load_feeds(), NOW, hashes=Hashes(patience=0.05))
+    seen, ready = look(inbox, SeenFiles(), by).seen, []
     for _ in range(3):
         found = look(inbox, seen, by)
         seen = found.seen
@@ -254,15 +254,15 @@ def test_a_file_that_takes_longer_than_a_look_to_hash_is_taken_up_by_a_later_one
 
 def test_a_cursor_is_read_as_it_was_written(inbox: Path) -> None:
     put(inbox, "payments-1.csv")
-    by = Surroundings(load_feeds(), NOW)
-    seen = look(inbox, look(inbox, Seen(), by).seen, by).seen
+    by = LookContext(load_feeds(), NOW)
+    seen = look(inbox, look(inbox, SeenFiles(), by).seen, by).seen
     assert from_cursor(to_cursor(seen)) == seen
-    assert from_cursor(None) == Seen()
+    assert from_cursor(None) == SeenFiles()
 
 
 def test_a_cursor_of_a_version_that_asked_once_asks_again(inbox: Path) -> None:
-    path, by = put(inbox, "payments-1.csv"), Surroundings(load_feeds(), NOW)
-    [mark] = look(inbox, Seen(), by).still
+    path, by = put(inbox, "payments-1.csv"), LookContext(load_feeds(), NOW)
+    [mark] = look(inbox, SeenFiles(), by).still
     found = look(inbox, from_cursor(f'{{"asked": "{mark}"}}'), by)
     assert list(found.ready) == ["payments"]
     assert found.asked[mark].tries == 2
@@ -271,10 +271,10 @@ def test_a_cursor_of_a_version_that_asked_once_asks_again(inbox: Path) -> None:
 
 def test_a_file_that_was_not_received_is_asked_for_again_with_growing_pauses(inbox: Path) -> None:
     put(inbox, "payments-1.csv")
-    catalog, seen, asked = load_feeds(), Seen(), []
+    catalog, seen, asked = load_feeds(), SeenFiles(), []
     for minute in range(4 * 24 * 60):
         now = NOW + timedelta(minutes=minute)
-        found = look(inbox, from_cursor(to_cursor(seen)), Surroundings(catalog, now))
+        found = look(inbox, from_cursor(to_cursor(seen)), LookContext(catalog, now))
         seen = found.seen
         asked += [now] * len(found.ready)
     pauses = [after - before for before, after in pairwise(asked)]
@@ -282,21 +282,21 @@ def test_a_file_that_was_not_received_is_asked_for_again_with_growing_pauses(inb
     assert minutes[:6] == [5, 15, 45, 135, 405, 720]
     assert set(minutes[6:]) == {720}
     [each] = seen.asked.values()
-    long_after = Seen(asked={mark: Asked(10_000, 0) for mark in seen.asked})
+    long_after = SeenFiles(asked={mark: FileRequests(10_000, 0) for mark in seen.asked})
     assert each.tries == len(asked)
-    assert look(inbox, long_after, Surroundings(catalog, NOW)).ready
+    assert look(inbox, long_after, LookContext(catalog, NOW)).ready
 
 
 def test_a_file_that_was_asked_for_while_the_clock_was_ahead_is_due_after_its_pause(inbox: Path) -> None:
     """STATE-HOME-01: else it would lie there until the clock is where it was."""
     put(inbox, "payments-1.csv")
-    catalog, seen = load_feeds(), Seen()
+    catalog, seen = load_feeds(), SeenFiles()
     for ahead in (timedelta(days=400), timedelta(days=400)):
-        seen = look(inbox, seen, Surroundings(catalog, NOW + ahead)).seen
+        seen = look(inbox, seen, LookContext(catalog, NOW + ahead)).seen
     assert [each.tries for each in seen.asked.values()] == [1]
     minutes = []
     for minute in range(30):
-        found = look(inbox, from_cursor(to_cursor(seen)), Surroundings(catalog, NOW + timedelta(minutes=minute)))
+        found = look(inbox, from_cursor(to_cursor(seen)), LookContext(catalog, NOW + timedelta(minutes=minute)))
         seen = found.seen
         minutes += [minute] * len(found.ready)
     assert minutes == [5, 20]
@@ -304,15 +304,15 @@ def test_a_file_that_was_asked_for_while_the_clock_was_ahead_is_due_after_its_pa
 
 def test_a_file_whose_run_has_not_ended_is_not_asked_for_again_and_no_try_is_counted(inbox: Path) -> None:
     path, catalog, hours = put(inbox, "payments-1.csv"), load_feeds(), timedelta(hours=1)
-    seen = look(inbox, look(inbox, Seen(), Surroundings(catalog, NOW)).seen, Surroundings(catalog, NOW)).seen
+    seen = look(inbox, look(inbox, SeenFiles(), LookContext(catalog, NOW)).seen, LookContext(catalog, NOW)).seen
     queued = {batch(inbox.parent, path.name)}
     for passed in (1, 2, 3):
-        found = look(inbox, seen, Surroundings(catalog, NOW + passed * hours, under_way=lambda: queued))
+        found = look(inbox, seen, LookContext(catalog, NOW + passed * hours, under_way=lambda: queued))
         seen = found.seen
         assert not found.ready
         assert [each.tries for each in seen.asked.values()] == [1]
     queued.clear()
-    assert look(inbox, seen, Surroundings(catalog, NOW + 4 * hours)).ready
+    assert look(inbox, seen, LookContext(catalog, NOW + 4 * hours)).ready
 
 
 def test_files_that_have_lain_for_an_hour_are_found_whether_a_feed_takes_them_or_not(inbox: Path) -> None:

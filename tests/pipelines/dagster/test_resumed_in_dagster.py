@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.dagster.checks import AFTER_LOAD
 from pipelines.dagster.stages.loading import load_all
-from pipelines.dagster.stages.outcome import Outcome
+from pipelines.dagster.stages.outcome import StageOutcome
 from pipelines.dagster.stages.receiving import batch_id_of, receive_all
 from pipelines.dagster.stages.validating import validate_all
 from pipelines.feeds.files.catalog import load_feeds
@@ -37,8 +37,8 @@ def test_a_run_that_goes_on_after_a_kill_ends_green(home, target, monkeypatch, a
         with monkeypatch.context() as patched:
             patched.setattr("pipelines.loading.book.Book._settle", dies_the_second_time())
             with pytest.raises(KeyboardInterrupt):
-                load_all(*of, Outcome())
-        outcome = load_all(*of, Outcome())
+                load_all(*of, StageOutcome())
+        outcome = load_all(*of, StageOutcome())
         ledger, target_id = session.ledger, session.target
         batch, runs = ledger.batch(target_id, received.batch_id), ledger.runs(target_id, received.batch_id)
     assert batch
@@ -65,7 +65,7 @@ def test_what_was_noticed_of_a_file_comes_along_to_its_load(home, target):
         assert feed
         batch_id = receive(path, feed, home).batch_id
         validate_all(session, feed, [batch_id], datetime.now(UTC))
-        facts = load_all(session, feed, [batch_id], datetime.now(UTC), Outcome()).facts
+        facts = load_all(session, feed, [batch_id], datetime.now(UTC), StageOutcome()).facts
     assert "line 4: a rejected row looks like a total" in str(facts[batch_id].result.message)
     assert len(target.of("PaymentNotice")) == 2
 

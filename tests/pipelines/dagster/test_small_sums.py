@@ -11,9 +11,9 @@ from pipelines.dagster import metadata
 from pipelines.dagster.checks import LoadedBatch, every_cent_is_accounted_for, the_ledger_says_the_same
 from pipelines.dagster.telling import tell
 from pipelines.feeds.files.catalog import home_catalog
-from pipelines.runs.run import Result
+from pipelines.runs.run import RunResult
 from pipelines.session.ledger import open_ledger
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 
 HEADER = "payment_id,patient_id,amount,paid_on\n"
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
@@ -26,7 +26,7 @@ def told(amounts, accepted, created):
     """The amounts that Dagster is told of a loaded batch of 100 records, each of 1.00. amounts: 0 if not counted."""
     sums = {"amount_received": amounts or 100, "amount_accepted": accepted, "amount_created": created}
     counts = {"records": 100, "accepted": accepted, "created": created} | {name: n * 100 for name, n in sums.items()}
-    result = Result("b", 1, "payments", "payments.csv", "finished", counts, amounts=amounts)
+    result = RunResult("b", 1, "payments", "payments.csv", "finished", counts, amounts=amounts)
     return {name for name in metadata.of_loaded(result, "t", money=True) if name in AMOUNTS}
 
 
@@ -117,17 +117,17 @@ def told_of_batches(home):
 
 def test_a_validated_file_of_one_record_tells_no_sum(tmp_path):
     """REPORT-26"""
-    one = Validated(tmp_path, records=1, accepted=1, amount_received=4_062, amount_accepted=4_062)
+    one = ValidationResult(tmp_path, records=1, accepted=1, amount_received=4_062, amount_accepted=4_062)
     assert not set(metadata.of_validated("payments.csv", one, 1.0, money=True)) & set(AMOUNTS)
-    many = Validated(tmp_path, records=9, accepted=9, amount_received=4_062, amount_accepted=4_062)
+    many = ValidationResult(tmp_path, records=9, accepted=9, amount_received=4_062, amount_accepted=4_062)
     assert metadata.of_validated("payments.csv", many, 1.0, money=True)["amount_received"] == 40.62
 
 
 def test_checks_say_that_amounts_differ_without_a_figure(tmp_path, monkeypatch):
     """REPORT-26"""
     monkeypatch.setattr("pipelines.dagster.checks.counted_in", lambda _: dict.fromkeys(FILES, SUMS))
-    found = Validated(Path(), records=1, accepted=1, amount_received=4_062, amount_accepted=4_062)
-    loaded = Result("b", 1, "payments", "payments.csv", "finished", {"amount_created": 4_062})
+    found = ValidationResult(Path(), records=1, accepted=1, amount_received=4_062, amount_accepted=4_062)
+    loaded = RunResult("b", 1, "payments", "payments.csv", "finished", {"amount_created": 4_062})
     said = [*every_cent_is_accounted_for(found), *the_ledger_says_the_same(LoadedBatch(loaded, {}, first=True))]
     assert said == [
         "the amount accepted is not that of the files",

@@ -12,7 +12,7 @@ from dagster._core.definitions.freshness import FreshnessState
 from sqlalchemy.exc import DataError, OperationalError
 
 from pipelines.dagster import alerts
-from pipelines.dagster.alerts import COMMAND, WEBHOOK, Event, Told, give, tell_new
+from pipelines.dagster.alerts import COMMAND, WEBHOOK, AlertEvent, AlertMemory, give, tell_new
 from pipelines.dagster.names import ONE_HOME
 from pipelines.dagster.standing.sensor import note_verdicts
 from pipelines.dagster.standing.verdicts import INBOX_CHECK, WAITING_CHECK
@@ -368,9 +368,9 @@ def test_the_end_is_told_again_until_each_way_has_it(home: Home, noting: tuple[d
 
 
 def test_a_run_that_failed_for_a_file_that_is_told_of_is_one_alert() -> None:
-    failed = Event("failed b", "batch_failed", "b", {"batches": ["b"]})
-    run, other = (Event(f"run {n}", "run_failed", n, {"batches": n.split()}) for n in ("b", "b c"))
-    none = Event("run none", "run_failed", "n", {"batches": []})
+    failed = AlertEvent("failed b", "batch_failed", "b", {"batches": ["b"]})
+    run, other = (AlertEvent(f"run {n}", "run_failed", n, {"batches": n.split()}) for n in ("b", "b c"))
+    none = AlertEvent("run none", "run_failed", "n", {"batches": []})
     assert alerts.echoes([run, failed, other, none]) == {run.key}
 
 
@@ -420,10 +420,10 @@ LEDGER = "the ledger could not be read or written: "
     ],
 )
 def test_whatever_keeps_the_state_from_being_read_is_told(error: Exception, said: str) -> None:
-    def source() -> list[Event]:
+    def source() -> list[AlertEvent]:
         raise error
 
-    events, unseen = alerts.gathered(source, list)
+    events, unseen = alerts.gathered_events(source, list)
     assert [(event.kind, event.text) for event in events] == [
         ("state_unknown", f"What is broken could not be read: {said}.")
     ]
@@ -453,14 +453,14 @@ def test_a_late_publication_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_over_may_be_told_again_and_what_cannot_be_told_is_given_up() -> None:
-    event, told = Event("failed b", "batch_failed", "b", {}), Told(0.0, set(), {})
+    event, told = AlertEvent("failed b", "batch_failed", "b", {}), AlertMemory(0.0, set(), {})
     assert [tell_new(told, [event], lambda _: True) for _ in range(2)] == [1, 0]
     tell_new(told, [], lambda _: True)
     assert tell_new(told, [event], lambda _: True) == 1
-    tries: list[Event] = []
-    told = Told(0.0, set(), {})
+    tries: list[AlertEvent] = []
+    told = AlertMemory(0.0, set(), {})
 
-    def fails_to_tell(event: Event) -> bool:
+    def fails_to_tell(event: AlertEvent) -> bool:
         tries.append(event)
         return False
 
@@ -470,10 +470,10 @@ def test_what_is_over_may_be_told_again_and_what_cannot_be_told_is_given_up() ->
 
 
 def test_more_events_than_one_look_has_time_for_are_each_told_once_over_the_looks() -> None:
-    events = [Event(f"failed {number}", "batch_failed", str(number), {}) for number in range(50)]
-    now, given, told = 0.0, list[str](), Told(0.0, set(), {})
+    events = [AlertEvent(f"failed {number}", "batch_failed", str(number), {}) for number in range(50)]
+    now, given, told = 0.0, list[str](), AlertMemory(0.0, set(), {})
 
-    def gives(event: Event) -> bool:
+    def gives(event: AlertEvent) -> bool:
         nonlocal now
         now += 20.0
         if event.key == "failed 0":

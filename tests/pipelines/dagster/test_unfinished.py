@@ -14,8 +14,8 @@ from sqlalchemy import update
 from pipelines.dagster import unfinished
 from pipelines.dagster.unfinished import (
     TRIES,
-    Left,
-    Try,
+    BatchTries,
+    UnfinishedBatch,
     are_loaders_at_work,
     due,
     from_cursor,
@@ -71,8 +71,8 @@ def test_only_what_has_no_end_at_this_target_is_left(home: Path) -> None:
 
 
 def test_pauses_grow_begin_anew_with_progress_and_come_to_an_end() -> None:
-    left, now, at = Left("b", "payments", "planned=3", NOW), NOW, []
-    tries: dict[str, Try] = {}
+    left, now, at = UnfinishedBatch("b", "payments", "planned=3", NOW), NOW, []
+    tries: dict[str, BatchTries] = {}
     while now < NOW + timedelta(days=10):
         asked, tries = due([left], from_cursor(to_cursor(tries)), now, FIRST)
         at += [now] if asked else []
@@ -81,21 +81,21 @@ def test_pauses_grow_begin_anew_with_progress_and_come_to_an_end() -> None:
     gaps = [later - earlier for earlier, later in pairwise(at)]
     assert gaps == sorted(gaps)
     assert (at[0] - NOW, gaps[0], gaps[-1]) == (FIRST, FIRST * 3, timedelta(hours=12))
-    moved = Left("b", "payments", "created=1,planned=2", now)
+    moved = UnfinishedBatch("b", "payments", "created=1,planned=2", now)
     _, tries = due([moved], tries, now, FIRST)
-    assert tries["b"] == Try("created=1,planned=2", 0, now + FIRST)
+    assert tries["b"] == BatchTries("created=1,planned=2", 0, now + FIRST)
 
 
 def test_what_is_over_is_forgotten_and_the_first_pause_is_not_shorter_than_the_settling_time() -> None:
-    _, after = due([], {"b": Try("", 3, NOW)}, NOW, FIRST)
+    _, after = due([], {"b": BatchTries("", 3, NOW)}, NOW, FIRST)
     assert after == {}
     assert pause(0, timedelta(minutes=15)) == timedelta(minutes=15)
 
 
-@pytest.mark.parametrize("tries", [{}, {"b": Try("received", 2, NOW + timedelta(days=4))}], ids=["new", "tried"])
-def test_what_was_left_while_the_clock_was_ahead_is_tried_after_its_pause(tries: dict[str, Try]) -> None:
+@pytest.mark.parametrize("tries", [{}, {"b": BatchTries("received", 2, NOW + timedelta(days=4))}], ids=["new", "tried"])
+def test_what_was_left_while_the_clock_was_ahead_is_tried_after_its_pause(tries: dict[str, BatchTries]) -> None:
     """LEDGER-26: and not once the clock shows that time."""
-    left, now = Left("b", "payments", "received", NOW + timedelta(days=4)), NOW
+    left, now = UnfinishedBatch("b", "payments", "received", NOW + timedelta(days=4)), NOW
     wait = pause(tries["b"].tries if tries else 0, FIRST)
     while not (found := due([left], tries, now, FIRST))[0]:
         tries, now = from_cursor(to_cursor(found[1])), now + timedelta(minutes=1)

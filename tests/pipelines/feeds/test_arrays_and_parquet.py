@@ -18,8 +18,8 @@ from pipelines.feeds.reading.objects import ArrayReader
 from pipelines.feeds.reading.packed import first_content
 from pipelines.feeds.reading.parquet import ParquetReader
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.home.batch import Unreadable
-from pipelines.validation.outcome import Validated
+from pipelines.home.batch import UnreadableFile
+from pipelines.validation.outcome import ValidationResult
 from tests.support.archives import zipped
 from tests.support.peaks import peak_of
 from tests.support.validating import accepted, rejected, rows, validated
@@ -50,7 +50,7 @@ def payment(key: object, amount: object = "1.00") -> dict[str, object]:
     return {"id": key, "who": "p1", "amount": amount, "day": "2024-01-01"}
 
 
-def read(content: bytes | str, folder: Path, name: str = "till.json", more: str = "") -> Validated:
+def read(content: bytes | str, folder: Path, name: str = "till.json", more: str = "") -> ValidationResult:
     return validated(content, folder, name, FEED.replace("{more}", more))
 
 
@@ -121,7 +121,7 @@ ODD_ARRAYS: dict[str, tuple[str | bytes, str]] = {
 def test_what_is_no_array_ends_with_one_sentence(case: str, tmp_path: Path) -> None:
     """FEED-FILE-04"""
     content, fragment = ODD_ARRAYS[case]
-    with pytest.raises(Unreadable) as error:
+    with pytest.raises(UnreadableFile) as error:
         read(content, tmp_path)
     assert str(error.value).startswith("till.json: ")
     assert fragment in str(error.value)
@@ -270,7 +270,7 @@ def test_a_large_key_that_came_as_a_float_is_no_key(tmp_path: Path) -> None:
 def test_a_nested_column_that_the_feed_names_by_its_position_is_told(tmp_path: Path) -> None:
     """FEED-FILE-02"""
     table = pa.Table.from_pylist([payment([1])])
-    with pytest.raises(Unreadable, match="id holds lists or objects"):
+    with pytest.raises(UnreadableFile, match="id holds lists or objects"):
         validated(packed(table), tmp_path, "till.parquet", FEED.replace("{more}", "").replace('"id"', '"#1"'))
 
 
@@ -317,7 +317,7 @@ ODD_PARQUET = {
 def test_an_odd_parquet_file_ends_with_one_sentence(case: str, tmp_path: Path) -> None:
     """FEED-FILE-02"""
     content, fragment = ODD_PARQUET[case]
-    with pytest.raises(Unreadable) as error:
+    with pytest.raises(UnreadableFile) as error:
         read(content, tmp_path, "till.parquet")
     assert str(error.value).startswith("till.parquet: ")
     assert fragment in str(error.value)
@@ -327,7 +327,7 @@ def test_an_odd_parquet_file_ends_with_one_sentence(case: str, tmp_path: Path) -
 def test_damaged_pages_end_with_one_sentence(tmp_path: Path) -> None:
     content = bytearray(packed(pa.Table.from_pylist([payment(str(n)) for n in range(1_000)])))
     content[8:600] = bytes(592)
-    with pytest.raises(Unreadable, match="the Parquet data is damaged; export the file again"):
+    with pytest.raises(UnreadableFile, match="the Parquet data is damaged; export the file again"):
         read(bytes(content), tmp_path, "till.parquet")
 
 
@@ -335,7 +335,7 @@ def test_a_file_of_far_more_rows_than_its_size_is_refused(tmp_path, monkeypatch)
     """FEED-FILE-02: rows without content need hardly any bytes."""
     monkeypatch.setattr(parquet, "ALWAYS_ROWS", 1_000)
     table = pa.table({name: pa.nulls(1_000_000, pa.string()) for name in payment("a")})
-    with pytest.raises(Unreadable, match="unpacks to far more than an export of its size"):
+    with pytest.raises(UnreadableFile, match="unpacks to far more than an export of its size"):
         read(packed(table), tmp_path, "till.parquet")
 
 
@@ -344,7 +344,7 @@ def test_a_long_text_that_all_rows_share_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "ALWAYS_TAKEN", 1_000_000)
     shared = pa.DictionaryArray.from_arrays(pa.array([0] * 2_000), pa.array(["x" * 100_000]))
     table = pa.table(dict.fromkeys(payment("a"), shared))
-    with pytest.raises(Unreadable, match="unpacks to far more than an export of its size"):
+    with pytest.raises(UnreadableFile, match="unpacks to far more than an export of its size"):
         read(packed(table, store_schema=False), tmp_path, "till.parquet")
 
 

@@ -10,7 +10,7 @@ from pipelines.feeds.files.catalog import Feed, load_feeds
 from pipelines.feeds.reading import chunks, csv_file
 from pipelines.feeds.reading.csv_file import plain_rows
 from pipelines.feeds.reading.readers import reader_of
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
 PLAIN = ("P1,p1,5.00,2026-01-01,c0\n", "P2,p2,7.50,2026-01-02,\n", "P3,Größe,7.50,2026-01-02,c1\n")
@@ -47,7 +47,7 @@ def read(path: Path, feed: Feed) -> Any:
                 good += zip(chunk.rows, chunk.line, chunk.lines, chunk.raw, strict=True)
                 bad += chunk.bad
             return good, bad, reader.counted, reader.noticed, reader.answers
-    except Unreadable as error:
+    except UnreadableFile as error:
         return str(error)
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.feeds.terms import times
-from pipelines.feeds.terms.columns import Fault, amount, cents, key, number, reference
-from pipelines.feeds.terms.times import Conventions, Times, micros, time
+from pipelines.feeds.terms.columns import ValueFault, amount, cents, key, number, reference
+from pipelines.feeds.terms.times import Conventions, TimeReader, micros, time
 
 BERLIN = Conventions(ZoneInfo("Europe/Berlin"), ("%d.%m.%Y %H:%M", "%d.%m.%Y"))
 
@@ -21,14 +21,14 @@ def test_no_cent_is_gained_or_lost(found: int, zeros: int, sign: str) -> None:
     """FEED-PAY-03, PAY-29."""
     text = f"{sign}{found // 100}.{found % 100:02}{'0' * zeros}"
     could_be_thousands = zeros == 1 and sign != "0" and 1 <= found // 100 <= 999
-    assert isinstance(amount(text), Fault) if could_be_thousands else cents(str(amount(text))) == found
+    assert isinstance(amount(text), ValueFault) if could_be_thousands else cents(str(amount(text))) == found
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=5))
 def test_an_amount_keeps_its_value_and_has_cents_only_when_it_is_exact(value: Decimal) -> None:
     """FEED-PAY-03, PAY-26."""
     shown = amount(f"{value:f}")
-    if not isinstance(shown, Fault):
+    if not isinstance(shown, ValueFault):
         assert Decimal(str(shown)) == value
         assert cents(str(shown)) in (None, value * 100)
 
@@ -36,7 +36,7 @@ def test_an_amount_keeps_its_value_and_has_cents_only_when_it_is_exact(value: De
 @pytest.mark.parametrize("text", ["", "x", "1,50", "$5", "1 000", "1e3", "(5.00", "NaN", "--1", "١", "1_0", "9" * 50])
 def test_what_is_no_plain_amount_is_a_fault(text: str) -> None:
     """FEED-FILE-09."""
-    assert isinstance(amount(text), Fault)
+    assert isinstance(amount(text), ValueFault)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_feed_may_say_which_moment_a_local_time_is_that_comes_twice_or_not_at_
 def test_clocks_are_asked_only_for_times_without_an_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(times, "_shift_on", lambda ordinal, _: asked.append(ordinal))
-    read = Times(BERLIN)
+    read = TimeReader(BERLIN)
     assert read("2026-07-01T10:00:00Z") == "2026-07-01T10:00:00+00:00"
     assert read("2026-07-01") == "2026-07-01"
     assert not asked
@@ -103,7 +103,7 @@ def test_clocks_are_asked_only_for_times_without_an_offset(monkeypatch: pytest.M
 )
 def test_what_is_no_time_that_exists_is_a_fault(text: str) -> None:
     """FEED-FILE-09."""
-    assert isinstance(time(text, BERLIN), Fault)
+    assert isinstance(time(text, BERLIN), ValueFault)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_what_is_no_time_that_exists_is_a_fault(text: str) -> None:
 def test_an_id_is_taken_with_its_type_or_without(text: str, found: str | None) -> None:
     """FEED-FILE-06."""
     shown = reference(text, ("Patient",))
-    assert shown == found if found else isinstance(shown, Fault)
+    assert shown == found if found else isinstance(shown, ValueFault)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_key_is_the_same_with_unseen_signs_around_it_and_without(text: str, fo
 )
 def test_what_holds_more_than_a_key_is_none(text: str) -> None:
     """FEED-FILE-09."""
-    assert isinstance(key(text), Fault)
+    assert isinstance(key(text), ValueFault)
 
 
 @pytest.mark.parametrize("text", ["7", "007", "7.1", "v7.0", "7.0.0", "1E14", "E+1", "12E+3"])

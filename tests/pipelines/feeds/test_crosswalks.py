@@ -9,8 +9,8 @@ import pytest
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.feeds.files.crosswalks import BadCrosswalk, read_csv
 from pipelines.feeds.terms.values import Crosswalk
-from pipelines.home.batch import Unreadable
-from pipelines.validation.outcome import Validated
+from pipelines.home.batch import UnreadableFile
+from pipelines.validation.outcome import ValidationResult
 from tests.support import validating
 
 FEED = """
@@ -36,7 +36,7 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'cards.db'}"
 
 
-def validated(folder: Path, environ: dict[str, str], query: str = QUERY) -> Validated:
+def validated(folder: Path, environ: dict[str, str], query: str = QUERY) -> ValidationResult:
     (folder / "till.toml").write_text(FEED.replace("QUERY", query))
     return validating.validated(ROWS, folder, "till.csv", load_feed(folder / "till.toml", environ=environ))
 
@@ -63,7 +63,7 @@ def test_a_crosswalk_that_cannot_be_read_fails_the_file_with_one_sentence(
     environ: dict[str, str] | None, query: str, sentence: str, url: str, tmp_path: Path
 ) -> None:
     """FEED-FILE-06."""
-    with pytest.raises(Unreadable) as error:
+    with pytest.raises(UnreadableFile) as error:
         validated(tmp_path, {"CARDS_URL": url} if environ is None else environ, query)
     assert str(error.value) == f"till.csv: till.toml: crosswalk CARDS_URL: {sentence}"
 

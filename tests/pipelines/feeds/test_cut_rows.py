@@ -8,7 +8,7 @@ from pipelines.feeds.drafting.sample import sample_lines
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.feeds.reading.chunks import CHUNK
 from pipelines.feeds.reading.cut_rows import CUT
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from tests.support import validating
 from tests.support.archives import zipped
 
@@ -28,11 +28,11 @@ def task(number: int, text: str = "Call") -> str:
     return f"t{number},dr-1,{text}\n"
 
 
-def validated(folder: Path, text: str, more: str = "", column: str = "what") -> Validated:
+def validated(folder: Path, text: str, more: str = "", column: str = "what") -> ValidationResult:
     return validating.validated(text, folder, "worklist.csv", more + FEED.replace("TEXT", column))
 
 
-def rejects(found: Validated) -> dict[int, str]:
+def rejects(found: ValidationResult) -> dict[int, str]:
     return {line: message for line, _, message in validating.rejected(found)}
 
 

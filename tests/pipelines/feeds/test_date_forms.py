@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.parts import is_date_format
 from pipelines.feeds.terms.times import Conventions, reader_of_form, times_of
 
@@ -29,7 +29,7 @@ def read(text: str, *forms: str) -> object:
 def test_figures_that_nothing_parts_have_all_their_places(form: str, text: str) -> None:
     """FEED-FILE-09: 1112026 may be the first of November or the eleventh of January; no zero is made up."""
     assert is_date_format(form)
-    assert isinstance(read(text, form), Fault)
+    assert isinstance(read(text, form), ValueFault)
 
 
 @given(st.datetimes(datetime(1970, 1, 2), datetime(2068, 12, 31)), st.sampled_from(FORMS))  # noqa: DTZ001 - local
@@ -41,7 +41,7 @@ def test_what_is_written_by_a_format_is_read_back(moment: datetime, form: str) -
     assert datetime.fromisoformat(found).strftime(form) == text
     for place, sign in enumerate(text):
         if sign == "0" and text.isdecimal():
-            assert isinstance(read(text[:place] + text[place + 1 :], form), Fault)
+            assert isinstance(read(text[:place] + text[place + 1 :], form), ValueFault)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_is_written_by_a_format_is_read_back(moment: datetime, form: str) -
 def test_an_hour_that_contradicts_its_half_of_the_day_is_none(text: str, found: str | None) -> None:
     """FEED-FILE-09: it was read as if the half were not there."""
     there = read(text, "%m/%d/%Y %H:%M %p")
-    assert (None if isinstance(there, Fault) else there) == found
+    assert (None if isinstance(there, ValueFault) else there) == found
 
 
 def test_hours_of_a_half_of_the_day_go_with_the_half() -> None:
@@ -70,13 +70,13 @@ def test_a_zone_in_the_text_is_that_zone(name: str) -> None:
     """FEED-FILE-09: and not the feed's. Those that are not the same everywhere are not read."""
     read_there = times_of(Conventions(ZoneInfo("America/New_York"), ("%Y-%m-%d %H:%M %Z",)))
     assert read_there(f"2026-03-01 12:00 {name}") == "2026-03-01T12:00:00+00:00"
-    assert isinstance(read_there("2026-03-01 12:00 EST"), Fault)
+    assert isinstance(read_there("2026-03-01 12:00 EST"), ValueFault)
 
 
 @pytest.mark.parametrize("text", ["2026-03-01 12:30.5", "2026-03-01T12:30.45", "2026-03-01T12:30,45Z"])
 def test_parts_of_a_minute_are_no_seconds(text: str) -> None:
     """FEED-FILE-09: they were passed over."""
-    assert isinstance(read(text), Fault)
+    assert isinstance(read(text), ValueFault)
 
 
 def test_blanks_without_end_are_looked_at_once() -> None:
@@ -94,4 +94,4 @@ def test_a_directive_that_only_some_pythons_read_is_none(form: str) -> None:
 @pytest.mark.parametrize("text", ["2026-03-01T24:00:00Z", "2026-03-01 24:00", "2026-03-01T24:00:00+01:00"])
 def test_there_is_no_hour_24(text: str) -> None:
     """FEED-FILE-09: since Python 3.14 `fromisoformat` takes it for the next day."""
-    assert isinstance(read(text), Fault)
+    assert isinstance(read(text), ValueFault)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipelines.feeds.kinds.payments import UNTIL_SENT
-from pipelines.loading.row import DATED, Row, dated
+from pipelines.loading.row import DATED, AcceptedRow, dated_body
 from tests.support.exports import put
 
 AT = "2026-03-01T12:00:00.000000Z"
@@ -14,7 +14,7 @@ AT = "2026-03-01T12:00:00.000000Z"
 
 def sent_of(resource_type: str, body: dict[str, Any]) -> str:
     text = json.dumps(body, separators=(",", ":"))
-    return dated(resource_type, Row(2, 1, "k1", "p1", "h", "p1", None, None, text, AT))
+    return dated_body(resource_type, AcceptedRow(2, 1, "k1", "p1", "h", "p1", None, None, text, AT))
 
 
 @pytest.mark.parametrize("resource_type", DATED)
@@ -31,7 +31,7 @@ def test_a_body_with_a_time_of_its_own_is_sent_as_it_is(resource_type: str, more
     """As bodies of older versions have it, which lie in a home yet; also with a number that no double is."""
     for body in ({DATED[resource_type]: "2020-01-01", **more}, {**more, DATED[resource_type]: None}):
         text = json.dumps(body, separators=(",", ":")).replace("1e+300", "1e+400")
-        assert dated(resource_type, Row(2, 1, "k1", "p1", "h", "p1", None, None, text, AT)) == text
+        assert dated_body(resource_type, AcceptedRow(2, 1, "k1", "p1", "h", "p1", None, None, text, AT)) == text
 
 
 @pytest.mark.crossed

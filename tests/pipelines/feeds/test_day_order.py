@@ -8,9 +8,9 @@ import pytest
 from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.feeds.reading.chunks import CHUNK
-from pipelines.home.batch import Received, Unreadable
+from pipelines.home.batch import ReceivedFile, UnreadableFile
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.stage import validate
 
 FEED = """
@@ -33,11 +33,11 @@ def rows(*dates: str, key: str = "t{}") -> str:
     return "".join(f"{key.format(place)},dr-1,Call,{date}\n" for place, date in enumerate(dates))
 
 
-def validated(folder: Path, text: str, dates: str = MONTH_FIRST) -> Validated:
+def validated(folder: Path, text: str, dates: str = MONTH_FIRST) -> ValidationResult:
     (folder / "worklist.toml").write_text(FEED.replace("DATES", dates))
     file = folder / "worklist.csv"
     file.write_text(HEADER + text)
-    received = Received("b", "0" * 64, file, file.name, 0, datetime(2026, 6, 1, tzinfo=UTC))
+    received = ReceivedFile("b", "0" * 64, file, file.name, 0, datetime(2026, 6, 1, tzinfo=UTC))
     return validate(received, load_feed(folder / "worklist.toml"), Snapshot(), Site(), folder / "run")
 
 
@@ -53,7 +53,7 @@ def validated(folder: Path, text: str, dates: str = MONTH_FIRST) -> Validated:
 )
 def test_a_file_whose_dates_are_turned_is_refused(dates: list[str], forms: str, tmp_path: Path) -> None:
     """FEED-FILE-09: the 3rd of April is not taken for the 4th of March."""
-    with pytest.raises(Unreadable) as error:
+    with pytest.raises(UnreadableFile) as error:
         validated(tmp_path, rows(*dates), forms)
     either = sum(date.startswith("03/04") for date in dates)
     assert str(error.value).startswith("worklist.csv: of the dates in until, 2 can have day and month only")

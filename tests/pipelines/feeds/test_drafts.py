@@ -11,7 +11,7 @@ from pipelines.feeds.drafting.draft import draft
 from pipelines.feeds.drafting.instruments import instruments
 from pipelines.feeds.drafting.sample import sample_lines
 from pipelines.feeds.files.catalog import load_feed
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from tests.support.workbooks import Cell, sheet, workbook
 from tests.support.written import GERMAN, written
 
@@ -118,7 +118,7 @@ def test_every_golden_export_has_a_draft_that_is_toml(case: str) -> None:
 def test_a_file_that_is_no_text_has_no_draft(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """FEED-FILE-08."""
     path = written(tmp_path, "payments.xlsx", b"PK\x03\x04" + bytes(100))
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableFile):
         draft(path)
     assert run(["feeds", "new", str(path)]) == 4
     assert capsys.readouterr().err.startswith("chartferry: payments.xlsx: the workbook is damaged")
@@ -127,7 +127,7 @@ def test_a_file_that_is_no_text_has_no_draft(tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize("text", ['{"id": "Meier", "sum": 1\n{"id": "Schulz", "sum": 2}\n', '\n{"id": "Meier", "su'])
 def test_a_first_line_that_is_half_an_object_is_no_header(text: str, tmp_path: Path) -> None:
     """FEED-FILE-08: its values would be the names of columns."""
-    with pytest.raises(Unreadable, match=r"^till\.ndjson: the first line is no JSON object; correct it"):
+    with pytest.raises(UnreadableFile, match=r"^till\.ndjson: the first line is no JSON object; correct it"):
         draft(written(tmp_path, "till.ndjson", text))
 
 
@@ -317,7 +317,7 @@ def test_what_makes_a_workbook_unfit_is_said_in_its_draft(tmp_path: Path) -> Non
     text = draft(written(tmp_path, "till.xlsx", workbook({"P": sheet([header, *rows], hidden=(3,))})))
     assert "# 5 formulas have no value, the first in C2; open the workbook in a spreadsheet program" in text
     assert "# the sheet hides 1 row, on line 3: it is read" in text
-    with pytest.raises(Unreadable, match=r"cells of the header are merged \(A3 to B3\)"):
+    with pytest.raises(UnreadableFile, match=r"cells of the header are merged \(A3 to B3\)"):
         draft(written(tmp_path, "b.xlsx", workbook({"P": sheet([["Till"], [], header, *rows], merged=("A3:B3",))})))
 
 
@@ -349,7 +349,7 @@ def test_records_inside_one_object_are_asked_about(content: str, said: str, tmp_
 
 def test_an_array_without_an_object_that_can_be_read_has_no_draft(tmp_path: Path) -> None:
     """FEED-FILE-08."""
-    with pytest.raises(Unreadable, match=r"^a\.json: object 1: "):
+    with pytest.raises(UnreadableFile, match=r"^a\.json: object 1: "):
         draft(written(tmp_path, "a.json", "[1, 2]"))
 
 

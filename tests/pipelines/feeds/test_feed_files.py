@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.feeds.files.catalog import FeedError, load_feed, load_feeds
-from pipelines.feeds.files.describe import describe, taken
+from pipelines.feeds.files.describe import describe, describe_taken
 
 DOCS = Path(__file__).parents[3] / "docs" / "examples"
 MINIMAL = """
@@ -164,7 +164,7 @@ def test_the_feed_files_of_the_documentation_are_sound() -> None:
 def test_a_feed_is_told_in_words() -> None:
     """FEED-FILE-08."""
     feed = load_feed(DOCS / "claims_transactions.toml")
-    assert taken(feed) == "TYPE is PAYMENT"
+    assert describe_taken(feed) == "TYPE is PAYMENT"
     assert list(describe(feed))[-1] == (
         "claim_id",
         "PaymentNotice.extension",

@@ -8,7 +8,7 @@ import pytest
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.feeds.reading.fixed import BY_BYTES, SEVERAL
 from pipelines.feeds.reading.readers import reader_of
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from tests.support.archives import zipped
 from tests.support.giving_back import one
 from tests.support.peaks import peak_of
@@ -96,7 +96,7 @@ def test_lines_filled_up_by_characters_are_taken(names, tmp_path):
 @pytest.mark.parametrize("between", ["", "\x85", "\v"])
 def test_rows_without_line_breaks_are_none(between, tmp_path):
     """FEED-FILE-02: all but the first would be lost."""
-    with pytest.raises(Unreadable, match="the rows are one line, which is as long as several rows"):
+    with pytest.raises(UnreadableFile, match="the rows are one line, which is as long as several rows"):
         read(between.join(line(key).strip() for key in "abc"), tmp_path)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.feeds.terms.columns import Fault, key, reference
+from pipelines.feeds.terms.columns import ValueFault, key, reference
 from tests.support import validating
 
 COLUMNS = 'patient_id = "who"\namount = "sum"\npaid_on = "on"\n'
@@ -66,7 +66,7 @@ def test_a_flag_or_a_word_for_nothing_is_no_key_with_blanks_or_a_guard_around_it
     """FEED-FILE-09: but one that the ledger has of a record is that record."""
     text = form.format(word)
     found = key(text)
-    assert isinstance(found, Fault)
+    assert isinstance(found, ValueFault)
     assert found == key(word)
     assert key(text, {word: "k1"}) == "k1"
 
@@ -74,7 +74,7 @@ def test_a_flag_or_a_word_for_nothing_is_no_key_with_blanks_or_a_guard_around_it
 @pytest.mark.parametrize("word", ["N/A", "(null)", "#N/A"])
 def test_a_word_for_nothing_is_no_reference(word: str) -> None:
     """FEED-FILE-09"""
-    assert isinstance(reference(f" {word} ", ("Patient",)), Fault)
+    assert isinstance(reference(f" {word} ", ("Patient",)), ValueFault)
 
 
 @pytest.mark.parametrize("text", ["NULL-1", "NA 7", "(null) 1", "N/A/7", "annul", "truelove"])

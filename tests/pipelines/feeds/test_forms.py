@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.home.batch import Unreadable
-from pipelines.validation.outcome import Validated
+from pipelines.home.batch import UnreadableFile
+from pipelines.validation.outcome import ValidationResult
 from tests.support import validating
 from tests.support.validating import keys
 
@@ -17,7 +17,7 @@ ZEROS = "the file has zero bytes where rows should be, as of a copy that was not
 ENDLESS_ZEROS = ZEROS.replace("the file", "line 1002")
 
 
-def validated(folder: Path, keys: str, content: str | bytes, columns: str = NAMED) -> Validated:
+def validated(folder: Path, keys: str, content: str | bytes, columns: str = NAMED) -> ValidationResult:
     toml = f'kind = "payments"\nfiles = "*"\n{keys}\n[columns]\n{columns}'
     return validating.validated(content, folder, "till.csv", toml)
 
@@ -72,7 +72,7 @@ def test_a_form_that_the_file_has_not_is_told_in_one_sentence(
     form: str, content: bytes, sentence: str, tmp_path: Path
 ) -> None:
     """FEED-FILE-08."""
-    with pytest.raises(Unreadable) as error:
+    with pytest.raises(UnreadableFile) as error:
         validated(tmp_path, form, content)
     assert str(error.value).startswith(f"till.csv: {sentence}")
 

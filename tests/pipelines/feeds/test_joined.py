@@ -7,7 +7,7 @@ import pytest
 from pipelines.cli import run
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.feeds.reading import partners
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from tests.support.archives import zipped
 from tests.support.exports import QUESTIONS
 from tests.support.giving_back import one
@@ -179,19 +179,21 @@ def test_a_table_of_people_beside_payments_gives_each_its_patient(tmp_path):
     ],
 )
 def test_what_cannot_be_joined_is_one_sentence(files, feed, said, tmp_path):
-    with pytest.raises(Unreadable) as error:
+    with pytest.raises(UnreadableFile) as error:
         read(files, tmp_path, feed, name="t.zip")
     assert str(error.value) == said
 
 
 def test_a_file_without_its_partner_says_so(tmp_path):
-    with pytest.raises(Unreadable, match=r"^items\.csv: no comments\* is here, which the feed joins; put both files"):
+    with pytest.raises(
+        UnreadableFile, match=r"^items\.csv: no comments\* is here, which the feed joins; put both files"
+    ):
         validated(ITEMS, tmp_path, "items.csv", TRACKER.replace("{more}", ""))
 
 
 def test_a_second_file_beyond_the_bound_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(partners, "MOST_HELD", 10)
-    with pytest.raises(Unreadable, match=r"comments\.csv is too large to be joined"):
+    with pytest.raises(UnreadableFile, match=r"comments\.csv is too large to be joined"):
         read({"items.csv": ITEMS, "comments.csv": COMMENTS}, tmp_path)
 
 

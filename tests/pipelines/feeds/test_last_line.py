@@ -5,9 +5,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.feeds.terms.numbers import Numbers
+from pipelines.feeds.terms.numbers import NumberFormat
 from pipelines.validation.last_line import may_be_cut
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from tests.support import validating
 
 FEED = """
@@ -26,7 +26,7 @@ TRAILER = '[trailer]\nwhen = { id = "Sum" }\namount = "paid"\n'
 HEADER = "id;patient;day;paid\n"
 
 
-def validated(folder: Path, text: str, more: str = "", control: str = "", decimal: str = ".") -> Validated:
+def validated(folder: Path, text: str, more: str = "", control: str = "", decimal: str = ".") -> ValidationResult:
     if control:
         (folder / "cash.csv.control.json").write_text(control)
     return validating.validated(text, folder, "cash.csv", FEED.replace("DECIMAL", decimal) + more)
@@ -104,4 +104,4 @@ def test_a_row_behind_thousands_of_others_is_compared_with_those_before(tmp_path
 )
 def test_a_cell_is_compared_with_its_column(cell: str, others: list[str], cut: bool) -> None:
     """LEDGER-24"""
-    assert may_be_cut(cell, others, Numbers()) == cut
+    assert may_be_cut(cell, others, NumberFormat()) == cut

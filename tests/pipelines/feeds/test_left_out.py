@@ -12,7 +12,7 @@ from pipelines.feeds.drafting.draft import draft
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.receiving.stage import receive
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.stage import validate
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
@@ -21,14 +21,14 @@ PAGE = "1,p1,1.50,2024-05-01,ab\n2,p2,2.50,2024-05-02,ab\n"
 REPORT = (
     f"{HEAD}{PAGE}Subtotal,,4.00,,\n3,p1,3.50,2024-05-03,ab\n4,p2,4.50,2024-05-04,ab\nSubtotal,,8.00,,\nPage 1 of 1\n"
 )
-Validate = Callable[[str, str], Validated]
+Validate = Callable[[str, str], ValidationResult]
 
 
 @pytest.fixture
 def validated(tmp_path: Path) -> Validate:
     """Validate an export by a feed file."""
 
-    def run_it(feed: str, export: str) -> Validated:
+    def run_it(feed: str, export: str) -> ValidationResult:
         (tmp_path / "till.toml").write_text(feed)
         (tmp_path / "till.csv").write_text(export)
         loaded = load_feed(tmp_path / "till.toml")

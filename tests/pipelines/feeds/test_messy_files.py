@@ -16,10 +16,10 @@ import pytest
 from fhir_service.interface.site import Site
 from pipelines.feeds.drafting.draft import draft
 from pipelines.feeds.files.catalog import Feed, load_feed, load_feeds
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from pipelines.receiving.stage import receive
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.stage import validate
 from tests.support.realdata import MISSING, REALDATA
 
@@ -74,7 +74,7 @@ def feeds(folder: Path) -> dict[str, Feed]:
     return found
 
 
-def tried(path: Path, name: str, feed: Feed, folder: Path) -> Validated | str:
+def tried(path: Path, name: str, feed: Feed, folder: Path) -> ValidationResult | str:
     """The file taken in under this name: what became of it, or the sentence that says why nothing did."""
     inbox = folder / "in"
     inbox.mkdir(parents=True)
@@ -82,11 +82,11 @@ def tried(path: Path, name: str, feed: Feed, folder: Path) -> Validated | str:
     try:
         received = receive(inbox / name, feed, folder / "home", NOW)
         return validate(received, feed, Snapshot(), Site(), folder / "run")
-    except Unreadable as error:
+    except UnreadableFile as error:
         return str(error)
 
 
-def assert_accounted_for(found: Validated) -> None:
+def assert_accounted_for(found: ValidationResult) -> None:
     lines = 0
     for name, number in (
         ("accepted", found.accepted - found.skipped),
@@ -161,5 +161,5 @@ def drafted(path: Path) -> str:
     """The draft, or the sentence that says why there is none."""
     try:
         return draft(path)
-    except Unreadable as error:
+    except UnreadableFile as error:
         return str(error)

@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from pipelines.feeds.files.catalog import load_feed
-from pipelines.feeds.mapping.chunk import Form, Rows
+from pipelines.feeds.mapping.chunk import ChunkRows, RowForm
 from pipelines.feeds.mapping.mapping import Mapper
-from pipelines.feeds.terms.columns import Fault, key, reference
+from pipelines.feeds.terms.columns import ValueFault, key, reference
 from pipelines.feeds.terms.times import NO_DAY, Conventions, time
 from tests.support.validating import rows, validated
 
@@ -26,7 +26,7 @@ from tests.support.validating import rows, validated
 )
 def test_keys_of_formulas_totals_and_rows_switched_off_are_refused(text: str) -> None:
     """FEED-FILE-09"""
-    assert isinstance(key(text), Fault)
+    assert isinstance(key(text), ValueFault)
     assert key(text, {text: text}) == text  # as it was taken before
 
 
@@ -39,7 +39,7 @@ def test_keys_that_look_like_these_are_taken(text: str) -> None:
 @pytest.mark.parametrize("text", ["-", "(blank)", "#NAME?"])
 def test_words_for_nothing_are_no_references(text: str) -> None:
     """FEED-FILE-06, FEED-FILE-09."""
-    assert isinstance(reference(text, ("Patient",)), Fault)
+    assert isinstance(reference(text, ("Patient",)), ValueFault)
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_days_beside_them_are(text: str) -> None:
 def test_seconds_since_1970_are_times_where_the_feed_says_so(text: str, moment: str) -> None:
     """FEED-FILE-09: and none where it does not."""
     assert time(text, Conventions(UTC, ("unix",))) == moment
-    assert isinstance(time(text, Conventions(UTC)), Fault)
-    assert isinstance(time(text[:9], Conventions(UTC, ("unix",))), Fault)
+    assert isinstance(time(text, Conventions(UTC)), ValueFault)
+    assert isinstance(time(text[:9], Conventions(UTC, ("unix",))), ValueFault)
 
 
 def said(text: str, **conventions: object) -> str:
     found = time(text, Conventions(UTC, **conventions))  # type: ignore[arg-type]
-    return found.message if isinstance(found, Fault) else str(found)
+    return found.message if isinstance(found, ValueFault) else str(found)
 
 
 @pytest.mark.parametrize("figures", ["9999999999", "9000000000000000", "567993600", "4133980800"])
@@ -123,7 +123,7 @@ def test_a_feed_names_the_years_of_its_times() -> None:
 
 def test_words_for_nothing_are_empty_cells_with_blanks_around_them_too() -> None:
     """FEED-FILE-09"""
-    rows = Rows([["NULL"], [" NULL "], ["NULLA"], ["NULL\u00a0"]], Form(["who"], ["NULL"]))
+    rows = ChunkRows([["NULL"], [" NULL "], ["NULLA"], ["NULL\u00a0"]], RowForm(["who"], ["NULL"]))
     assert list(rows.cells("who")) == [None, None, "NULLA", None]
 
 

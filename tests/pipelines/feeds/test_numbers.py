@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.feeds.terms.columns import Fault, amount, cents, number
-from pipelines.feeds.terms.numbers import PLAIN, Numbers
+from pipelines.feeds.terms.columns import ValueFault, amount, cents, number
+from pipelines.feeds.terms.numbers import PLAIN, NumberFormat
 
-GERMAN = Numbers(",", ".", ("€", "EUR"))
-SWISS = Numbers(".", "'", ("CHF",))
-FRENCH = Numbers(",", " ", ("€",))
-AMERICAN = Numbers(".", ",", ("$", "US$"))
-COMMA_ALONE = Numbers(",")
+GERMAN = NumberFormat(",", ".", ("€", "EUR"))
+SWISS = NumberFormat(".", "'", ("CHF",))
+FRENCH = NumberFormat(",", " ", ("€",))
+AMERICAN = NumberFormat(".", ",", ("$", "US$"))
+COMMA_ALONE = NumberFormat(",")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ COMMA_ALONE = Numbers(",")
         (PLAIN, "1.5000", "1.50"),
     ],
 )
-def test_amounts_are_read_as_their_feed_writes_them(numbers: Numbers, text: str, found: str) -> None:
+def test_amounts_are_read_as_their_feed_writes_them(numbers: NumberFormat, text: str, found: str) -> None:
     """FEED-PAY-03, FEED-FILE-08."""
     assert amount(text, numbers) == found
 
@@ -65,15 +65,15 @@ def test_amounts_are_read_as_their_feed_writes_them(numbers: Numbers, text: str,
         (PLAIN, "5 %"),
     ],
 )
-def test_an_amount_that_could_mean_another_is_a_fault(numbers: Numbers, text: str) -> None:
+def test_an_amount_that_could_mean_another_is_a_fault(numbers: NumberFormat, text: str) -> None:
     """FEED-FILE-09."""
-    assert isinstance(amount(text, numbers), Fault)
+    assert isinstance(amount(text, numbers), ValueFault)
 
 
 @pytest.mark.parametrize("text", ["10000000000000.00", "-10000000000000.00", "99999999999999999999.99", "9" * 40])
 def test_an_amount_beyond_what_is_counted_is_a_fault(text: str) -> None:
     """FEED-FILE-09: a sum of such amounts would be more than the ledger holds."""
-    assert isinstance(amount(text, PLAIN), Fault)
+    assert isinstance(amount(text, PLAIN), ValueFault)
     assert cents(text) is None
 
 
@@ -84,7 +84,7 @@ def test_the_largest_amount_is_counted() -> None:
 
 
 @given(st.integers(-(10**9), 10**9), st.sampled_from([GERMAN, SWISS, FRENCH, AMERICAN, PLAIN]))
-def test_what_is_written_with_separators_is_read_back(cents: int, numbers: Numbers) -> None:
+def test_what_is_written_with_separators_is_read_back(cents: int, numbers: NumberFormat) -> None:
     """FEED-PAY-03."""
     value = Decimal(cents).scaleb(-2)
     text = f"{value:,.2f}".translate({ord(","): numbers.thousands, ord("."): numbers.decimal})
@@ -98,4 +98,4 @@ def test_a_scaled_number_stays_in_the_form_of_its_feed() -> None:
     assert GERMAN.scaled("1234,0", Decimal("0.01")) == "12,34"
     assert GERMAN.scaled("no number", Decimal("0.01")) == "no number"
     assert number("1.234,5", GERMAN) == "1234.5"
-    assert isinstance(number("(5)", GERMAN), Fault)
+    assert isinstance(number("(5)", GERMAN), ValueFault)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.feeds.terms.columns import Fault, number
+from pipelines.feeds.terms.columns import ValueFault, number
 from pipelines.feeds.terms.numbers import PLAIN
 from tests.support.validating import accepted, rejected, validated
 
@@ -33,4 +33,4 @@ def test_a_text_that_is_like_one_is_a_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["1e999", "-1e308", "1e-999"])
 def test_a_cell_with_such_a_number_is_a_fault(text: str) -> None:
     """FEED-FILE-09"""
-    assert isinstance(number(text, PLAIN), Fault)
+    assert isinstance(number(text, PLAIN), ValueFault)

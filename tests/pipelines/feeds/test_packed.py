@@ -15,7 +15,7 @@ from pipelines.feeds.files.catalog import load_feeds
 from pipelines.feeds.reading import packed
 from pipelines.feeds.reading.marks import ids_in, marked_form
 from pipelines.feeds.reading.packed import contents, first_content
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from tests.support.archives import zipped
 from tests.support.quotes import MARK, payment
 from tests.support.validating import PAYMENTS, accepted, rejected, validated
@@ -140,7 +140,7 @@ ODD = {
 def test_an_odd_archive_ends_with_one_sentence(case: str, tmp_path: Path) -> None:
     """FEED-FILE-02"""
     content, fragment = ODD[case]
-    with pytest.raises(Unreadable) as error:
+    with pytest.raises(UnreadableFile) as error:
         validated(content, tmp_path, "payments.zip")
     assert str(error.value).startswith("payments.zip: ")
     assert fragment in str(error.value)
@@ -156,7 +156,7 @@ def test_what_unpacks_to_far_more_than_its_size_is_refused(pack, tmp_path, monke
     """FEED-FILE-02: a small file that would keep the import busy for long."""
     monkeypatch.setattr(packed, "ALWAYS_TAKEN", 1 << 20)
     bomb = PAYMENTS.encode() + b"\n" * (3 << 20)
-    with pytest.raises(Unreadable, match=r"payments\.csv\.gz.*: unpacks to more than 1 MB"):
+    with pytest.raises(UnreadableFile, match=r"payments\.csv\.gz.*: unpacks to more than 1 MB"):
         validated(pack(bomb), tmp_path, "payments.csv.gz")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.feeds.drafting.draft import draft
 from pipelines.feeds.files.catalog import Feed, FeedError, load_feed
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from tests.support.polluted import WAYS, corpus
 from tests.support.polluted_tables import FEED, Polluted
 from tests.support.validating import rows, validated
@@ -25,7 +25,7 @@ def outcome(polluted: Polluted, feed: Feed, folder: Path) -> tuple[str, str]:
     """The end of an export, and the sentence of a refusal; `misread: ...` where something is wrong unsaid."""
     try:
         found = validated(polluted.content, folder, "till.csv", feed, processes=1)
-    except Unreadable as error:
+    except UnreadableFile as error:
         return REFUSED, str(error)
     rejects = rows(found, "rejects")
     warned = pq.read_table(found.folder / "warnings.parquet")["line"].to_pylist() if found.warnings else []
@@ -65,7 +65,7 @@ def drafted(polluted: Polluted, folder: Path) -> tuple[str, str]:
         text = draft(path)
         (folder / "draft.toml").write_text(text)
         feed = load_feed(folder / "draft.toml")
-    except Unreadable as error:
+    except UnreadableFile as error:
         return REFUSED, str(error)
     except FeedError as error:
         return ASKED, str(error)

@@ -18,8 +18,8 @@ from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.feeds.reading.queried import QueriedReader
 from pipelines.feeds.reading.query import run_query
-from pipelines.feeds.reading.since import NOT_ISO, Mark, Newest, NoMark, since
-from pipelines.home.batch import Unreadable
+from pipelines.feeds.reading.since import NOT_ISO, NewestWatermarks, NoMark, Watermark, since
+from pipelines.home.batch import UnreadableFile
 from tests.support.giving_back import one
 from tests.support.peaks import peak_of
 
@@ -225,7 +225,7 @@ def test_a_slow_database_is_given_up(till, tmp_path):
     slow = "with recursive n(i) as (select 1 union all select i + 1 from n) select count(*) as receipt from n"
     before = "select receipt, patient, amount, changed, note from payments where note <> ':x';"
     till.feed.write_text(FEED.replace("{more}", "wait_seconds = 1").replace(before, slow))
-    with pytest.raises(Unreadable) as error:
+    with pytest.raises(UnreadableFile) as error:
         run_query(load_feed(till.feed), tmp_path / "rows", None, NOW)
     assert str(error.value) == (
         "till: TILL_URL gave no rows for 1 s: try again later, or let the feed file wait longer (query.wait_seconds)"
@@ -238,41 +238,41 @@ def test_a_slow_database_is_given_up(till, tmp_path):
 
 def test_a_row_of_the_future_is_no_mark():
     """What comes before it would be missed for good."""
-    newest = Newest(NOW)
+    newest = NewestWatermarks(NOW)
     for value in (NOW - timedelta(days=2), NOW + timedelta(days=400), None):
         newest.note(value)
-    assert newest.mark == Mark("time", (NOW - timedelta(days=2)).isoformat())
-    texts = Newest(NOW)
+    assert newest.mark == Watermark("time", (NOW - timedelta(days=2)).isoformat())
+    texts = NewestWatermarks(NOW)
     texts.note(DAYS[3])
     texts.note("2999-12-31")
-    assert texts.mark == Mark("text", DAYS[3])
+    assert texts.mark == Watermark("text", DAYS[3])
 
 
 def test_times_that_have_a_zone_since_are_not_compared_with_a_mark_without():
-    newest = Newest(NOW)
+    newest = NewestWatermarks(NOW)
     newest.note(NOW)
-    assert newest.is_before(Mark("time", "2026-03-01T10:00:00"))
+    assert newest.is_before(Watermark("time", "2026-03-01T10:00:00"))
 
 
 @pytest.mark.parametrize("number", [float, Decimal])
 @pytest.mark.parametrize("what", ["nan", "inf", "-inf"])
 def test_a_number_that_is_not_finite_is_no_mark(number, what):
     """Databases keep such numbers, and no later query could begin there."""
-    newest = Newest(NOW)
+    newest = NewestWatermarks(NOW)
     for value in (number(what), number(7), number(what)):
         newest.note(value)
-    assert newest.mark == Mark("number", str(number(7)))
+    assert newest.mark == Watermark("number", str(number(7)))
 
 
 @pytest.mark.parametrize(
     ("mark", "overlap", "found"),
     [
-        (Mark("text", "2026-03-01 12:00:00"), None, "2026-02-28"),
-        (Mark("text", "2026-03-01T12:00:00Z"), 0, "2026-03-01"),
-        (Mark("date", "2026-03-01"), None, datetime(2026, 2, 28, tzinfo=UTC).date()),
-        (Mark("time", "2026-03-01T12:00:00+00:00"), 2, datetime(2026, 2, 27, 12, tzinfo=UTC)),
-        (Mark("time", "2026-03-01T12:00:00"), 2, datetime(2026, 2, 27, 11)),  # noqa: DTZ001 - as a database has it
-        (Mark("number", "5000"), 1000, 4000),
+        (Watermark("text", "2026-03-01 12:00:00"), None, "2026-02-28"),
+        (Watermark("text", "2026-03-01T12:00:00Z"), 0, "2026-03-01"),
+        (Watermark("date", "2026-03-01"), None, datetime(2026, 2, 28, tzinfo=UTC).date()),
+        (Watermark("time", "2026-03-01T12:00:00+00:00"), 2, datetime(2026, 2, 27, 12, tzinfo=UTC)),
+        (Watermark("time", "2026-03-01T12:00:00"), 2, datetime(2026, 2, 27, 11)),  # noqa: DTZ001 - as a database has it
+        (Watermark("number", "5000"), 1000, 4000),
     ],
 )
 def test_a_query_goes_back_by_the_overlap(mark, overlap, found):
@@ -287,7 +287,7 @@ def test_a_watermark_that_is_a_number_needs_an_overlap(till, practice, chartferr
     assert (code, practice.created()) == (4, [])
     assert "amount: a number: say how far to go back" in found["batches"][0]["message"]
     with pytest.raises(NoMark, match="a number: say how far to go back from the last one each time"):
-        since(Mark("number", "5000"), None)
+        since(Watermark("number", "5000"), None)
 
 
 def test_a_number_mistyped_far_ahead_hides_no_rows(till, practice, chartferry):

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import make_url
 
 from pipelines.feeds.files.catalog import Feed, load_feed
-from pipelines.feeds.reading.query import Queried, run_query
-from pipelines.home.batch import Unreadable
+from pipelines.feeds.reading.query import QueryFile, run_query
+from pipelines.home.batch import UnreadableFile
 from tests.support.postgres import Postgres
 
 FEED = """
@@ -57,7 +57,7 @@ class Till:
         path.write_text(FEED.format(sql=sql, more=more))
         return load_feed(path, environ={"TILL_URL": url or self.url})
 
-    def asked(self, feed: Feed, after: Queried | None = None) -> tuple[Queried, list[str]]:
+    def asked(self, feed: Feed, after: QueryFile | None = None) -> tuple[QueryFile, list[str]]:
         """What came, and the keys of its rows."""
         to = self.folder / "rows"
         found = run_query(feed, to, after.mark if after else None, NOW)
@@ -127,14 +127,14 @@ def test_a_database_whose_newest_row_is_older_than_before_sends_nothing(till: Ti
     till.add(("a", 9), ("b", 3))
     first, _ = till.asked(till.feed())
     till.do("delete from payments where receipt = 'b'")
-    with pytest.raises(Unreadable, match=r"^till: no row of TILL_URL is as new as its newest was before"):
+    with pytest.raises(UnreadableFile, match=r"^till: no row of TILL_URL is as new as its newest was before"):
         till.asked(till.feed(), first)
 
 
 def test_a_database_that_is_away_is_one_sentence_without_its_address(till: Till) -> None:
     """CLI-EXIT-01"""
     away = "postgresql+psycopg://secret:word@/nothing?host=/nowhere"
-    with pytest.raises(Unreadable) as error:
+    with pytest.raises(UnreadableFile) as error:
         till.asked(till.feed(url=away))
     assert str(error.value) == (
         "till: the query on TILL_URL could not be run (OperationalError): is the database there, and the query right?"
@@ -143,7 +143,7 @@ def test_a_database_that_is_away_is_one_sentence_without_its_address(till: Till)
 
 def test_a_slow_database_is_given_up_and_its_query_ended(till: Till) -> None:
     sql = "select 'a' as receipt, 'p1' as patient, 1 as amount, now() as changed from pg_sleep(600)"
-    with pytest.raises(Unreadable, match=r"^till: TILL_URL gave no rows for 1 s: try again later"):
+    with pytest.raises(UnreadableFile, match=r"^till: TILL_URL gave no rows for 1 s: try again later"):
         till.asked(till.feed("wait_seconds = 1", sql))
     for thread in threading.enumerate():
         if thread.name == "query till":

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.feeds.reading import csv_file
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from tests.support.quotes import MARK, TASKS, payment
 from tests.support.validating import PAYMENTS, accepted, rejected, validated
 
@@ -85,6 +85,6 @@ def test_quotes_in_row_after_row_end_the_file_and_not_the_patience(
     monkeypatch.setattr(csv_file, "MOST_READ_AGAIN", 1_000)
     text = PAYMENTS + (payment("k", '"1.00') + payment("l") + payment("m", '"1.00"')) * 100
     with pytest.raises(
-        Unreadable, match=r"^payments\.csv: a quote \(\"\) opened in the row of line \d+ is never closed"
+        UnreadableFile, match=r"^payments\.csv: a quote \(\"\) opened in the row of line \d+ is never closed"
     ):
         validated(text, tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from pipelines.feeds.drafting.sniffing import of_rows
 from pipelines.feeds.reading.headings import Headings
 from pipelines.feeds.terms.totals import total_word
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from tests.support.archives import zipped
 from tests.support.quotes import TASKS, payment
 from tests.support.validating import PAYMENTS, accepted, keys, rejected, validated
@@ -134,7 +134,7 @@ def test_rows_below_other_columns_or_a_title_of_no_payments_are_rejected(title: 
     assert [message.startswith(OTHERS[title]) for message in below] == [True, True]
 
 
-def by(folder: Path, text: str, keys: str) -> Validated:
+def by(folder: Path, text: str, keys: str) -> ValidationResult:
     """The rows of payments by a feed with further keys."""
     return validated(text, folder, "till.csv", f"{keys}\n{FEED}")
 
@@ -284,7 +284,7 @@ def test_titles_of_tasks_say_nothing_of_payments(tmp_path: Path) -> None:
     assert found.warnings == {"TEXT-BETWEEN": 1}
 
 
-def together(folder: Path, *files: str) -> Validated:
+def together(folder: Path, *files: str) -> ValidationResult:
     packed = zipped({f"till{number}.csv": text for number, text in enumerate(files)})
     return validated(packed, folder, "till.zip", FEED)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli import run
-from pipelines.home.batch import Unreadable
-from pipelines.validation.outcome import Validated
+from pipelines.home.batch import UnreadableFile
+from pipelines.validation.outcome import ValidationResult
 from tests.support import validating
 
 REFERENCE = Path(__file__).parents[3] / "data" / "samples" / "reference"
@@ -36,7 +36,7 @@ def read(tmp_path: Path) -> Read:
     return read_it
 
 
-def _validated(folder: Path, feed: str, export: bytes) -> Validated:
+def _validated(folder: Path, feed: str, export: bytes) -> ValidationResult:
     return validating.validated(export, folder, "till.csv", feed, processes=1)
 
 
@@ -129,7 +129,7 @@ def quoted(sign: str) -> str:
 )
 def test_a_header_that_lacks_columns_names_the_keys_that_mend_it(export: str, keys: str, read: Read) -> None:
     """FEED-FILE-02, FEED-FILE-08: and the export is read with them."""
-    with pytest.raises(Unreadable) as refused:
+    with pytest.raises(UnreadableFile) as refused:
         read(FEED, export)
     assert str(refused.value).endswith(f" with {keys}: say so in the feed file")
     assert read(keys.replace(" and ", "\n") + FEED, export)[0] == ["a"]

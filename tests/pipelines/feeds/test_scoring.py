@@ -10,7 +10,7 @@ import pytest
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from pipelines.cli import run
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.scoring import INCOMPLETE
 from tests.support import validating
 
@@ -69,7 +69,7 @@ SNAPSHOT = Snapshot.of(
 )
 
 
-def validated(folder: Path, text: str, scored: str | None = None) -> Validated:
+def validated(folder: Path, text: str, scored: str | None = None) -> ValidationResult:
     if scored is None:
         return validating.validated(ROWS + text, folder, "answers.csv", snapshot=SNAPSHOT)
     return validating.validated(ROWS + text, folder, "form.csv", FEED.replace("SCORED", scored), SNAPSHOT)

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from pipelines.feeds.drafting.draft import draft_lines
-from pipelines.feeds.drafting.entries import Entry, Line
+from pipelines.feeds.drafting.entries import FeedEntry, Line
 from tests.support.crossing import every_second
 from tests.support.export_headers import Judged, StrangeExport, content, exports, judged, unseen
 
@@ -34,7 +34,7 @@ def drafted_lines(name: str) -> list[Line]:
 def verdicts(export: StrangeExport) -> tuple[str, list[Judged]]:
     """The kind that the draft has, and each column as it has it."""
     lines = drafted_lines(export.file_name)
-    (kind,) = [line.value for line in lines if isinstance(line, Entry) and line.key == "kind"]
+    (kind,) = [line.value for line in lines if isinstance(line, FeedEntry) and line.key == "kind"]
     return kind.strip('"'), list(judged(export, lines))
 
 

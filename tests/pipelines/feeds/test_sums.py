@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from tests.support.validating import PAYMENTS as HEADER
 from tests.support.validating import validated
 
@@ -13,7 +13,7 @@ ROWS = "a,p1,10.00,2024-01-01,\nb,p2,7.25,2024-01-02,\nc,p1,5.00,2023-12-01,\n"
 TOTAL = "Total,,22.25,,\n"
 
 
-def totals(found: Validated) -> list[int]:
+def totals(found: ValidationResult) -> list[int]:
     """The lines warned of as a total."""
     if not found.warnings:
         return []

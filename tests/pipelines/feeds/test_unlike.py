@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.feeds.mapping.mapping import Mapper
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from tests.support.validating import validated
 
 OURS = ["payment_id", "patient_id", "amount", "paid_on", "claim_id"]
@@ -42,7 +42,7 @@ def test_a_file_that_lacks_columns_says_what_it_has_in_their_place(header: list[
     """Names of columns may be told; a row that stands where the header should be may not."""
     feed = load_feeds().named("payments")
     assert feed
-    with pytest.raises(Unreadable) as refused:
+    with pytest.raises(UnreadableFile) as refused:
         Mapper(feed, header, "payments.csv")
     assert said in str(refused.value)
     assert "Lovelace" not in str(refused.value)
@@ -58,5 +58,5 @@ def test_a_column_whose_name_is_the_position_of_another_fails_the_file(tmp_path:
         if fits:
             assert validated(rows, folder, "till.csv", toml).accepted == 1
         else:
-            with pytest.raises(Unreadable, match="the feed names column #1 by its position, and another column"):
+            with pytest.raises(UnreadableFile, match="the feed names column #1 by its position, and another column"):
                 validated(rows, folder, "till.csv", toml)

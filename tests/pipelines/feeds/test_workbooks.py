@@ -9,8 +9,8 @@ import pytest
 
 from pipelines.feeds.reading import packed, workbook_parts
 from pipelines.feeds.reading.formats import shown_by
-from pipelines.home.batch import Unreadable
-from pipelines.validation.outcome import Validated
+from pipelines.home.batch import UnreadableFile
+from pipelines.validation.outcome import ValidationResult
 from tests.support.validating import accepted, rejected, rows, validated
 from tests.support.workbooks import FORMATS, MAIN, Cell, sheet, workbook
 
@@ -41,7 +41,7 @@ def row(key: Cell, amount: Cell = 12.5, patient: Cell = "p1") -> list[Cell]:
     return [key, patient, amount, (46082, DAY)]
 
 
-def read(content: bytes, folder: Path, more: str = "", toml: str = "") -> Validated:
+def read(content: bytes, folder: Path, more: str = "", toml: str = "") -> ValidationResult:
     return validated(content, folder, "till.xlsx", toml or FEED.replace("{more}", more))
 
 
@@ -186,7 +186,7 @@ def test_a_date_or_time_that_is_none_refuses_the_file_and_names_the_cell(
     """FEED-FILE-02: what reads the sheet ends at it, in a column that the feed names or in another."""
     none = f'<c r="{{at}}" s="{style}"><v>{written}</v></c>'.encode()
     said = f"the cell E3 is a date or time, and its number is {written}, which is none; correct it in the workbook"
-    with pytest.raises(Unreadable, match=re.escape(said)):
+    with pytest.raises(UnreadableFile, match=re.escape(said)):
         read(one_sheet([*HEADER, "Memo"], row("a"), [*row("b"), none]), tmp_path)
 
 
@@ -294,7 +294,7 @@ ODD = {
 def test_an_odd_workbook_ends_with_one_sentence(case: str, tmp_path: Path) -> None:
     """FEED-FILE-02"""
     content, fragment = ODD[case]
-    with pytest.raises(Unreadable) as error:
+    with pytest.raises(UnreadableFile) as error:
         read(content, tmp_path)
     assert str(error.value).startswith("till.xlsx: ")
     assert fragment in str(error.value)
@@ -311,7 +311,7 @@ def test_a_workbook_with_more_shared_texts_than_cells_is_refused(
     content = workbook({"P": sheet([HEADER, row("a")])}, parts=texts)
     assert accepted(read(content, tmp_path)) == [(2, "a")]
     monkeypatch.setattr(workbook_parts, bound, most)
-    with pytest.raises(Unreadable, match=r"till.xlsx: the cells share more than .*; export the sheet as CSV"):
+    with pytest.raises(UnreadableFile, match=r"till.xlsx: the cells share more than .*; export the sheet as CSV"):
         read(content, tmp_path)
 
 
@@ -320,13 +320,13 @@ def test_a_workbook_with_more_shared_texts_than_cells_is_refused(
     [('sheet = "Q"', "has no sheet 'Q', which the feed names; it has \"Payments\""), ("sheet = 3", "has no sheet 3")],
 )
 def test_a_sheet_that_is_not_there_is_named(more: str, fragment: str, tmp_path: Path) -> None:
-    with pytest.raises(Unreadable) as error:
+    with pytest.raises(UnreadableFile) as error:
         read(one_sheet(HEADER), tmp_path, more)
     assert fragment in str(error.value)
 
 
 def test_a_header_that_is_not_found_by_its_cell_is_said(tmp_path: Path) -> None:
-    with pytest.raises(Unreadable, match='there is no cell "Beleg" within'):
+    with pytest.raises(UnreadableFile, match='there is no cell "Beleg" within'):
         read(one_sheet(HEADER), tmp_path, 'header_has = "Beleg"')
 
 
@@ -351,7 +351,7 @@ def test_a_workbook_that_counts_from_1904_does_so_in_every_cell(tmp_path: Path) 
 def test_a_workbook_that_counts_from_1900_where_its_feed_says_1904_is_refused(tmp_path: Path) -> None:
     """FEED-FILE-08: only where plain numbers are days. Cells that are dates say so themselves."""
     content = one_sheet(HEADER, row("a"))
-    with pytest.raises(Unreadable, match="count from 1900, and its feed says dates_since = 1904; describe such"):
+    with pytest.raises(UnreadableFile, match="count from 1900, and its feed says dates_since = 1904; describe such"):
         read(content, tmp_path, 'dates_since = 1904\ndates = ["excel"]')
 
 
@@ -377,7 +377,7 @@ def test_texts_that_many_cells_share_are_bounded(tmp_path, monkeypatch):
     """FEED-FILE-02: one long text in many cells would be a long text in memory for each."""
     monkeypatch.setattr(workbook_parts, "MOST_TEXT", 10_000_000)
     shared = b'<c r="{at}" t="s"><v>0</v></c>'
-    with pytest.raises(Unreadable, match="far larger than a sheet of its size"):
+    with pytest.raises(UnreadableFile, match="far larger than a sheet of its size"):
         read(workbook({"P": sheet([HEADER, *[[shared] * 4] * 9])}, parts=LONG), tmp_path)
 
 
@@ -388,7 +388,7 @@ EMPTY_TEXTS = ('<c r="{at}" t="str"><v></v></c>', '<c r="{at}" t="inlineStr"><is
 def test_a_far_cell_with_an_empty_text_is_as_far_as_any(cell: str, tmp_path: Path) -> None:
     """FEED-FILE-02: what reads the sheet asked for 500 GB, and ended the program."""
     far = f'<row r="1048576">{cell.replace("{at}", "XFD1048576")}</row></sheetData>'
-    with pytest.raises(Unreadable, match="far larger than a sheet of its size"):
+    with pytest.raises(UnreadableFile, match="far larger than a sheet of its size"):
         read(workbook({"P": sheet([HEADER, row("a")]).replace("</sheetData>", far)}), tmp_path)
     near = far.replace("1048576", "9").replace("XFD9", "Z9")
     found = read(workbook({"P": sheet([HEADER, row("a")]).replace("</sheetData>", near)}), tmp_path)
@@ -399,7 +399,7 @@ def test_a_far_cell_with_an_empty_text_is_as_far_as_any(cell: str, tmp_path: Pat
 def test_a_number_of_shared_texts_that_is_none_is_refused(part: str, tmp_path: Path) -> None:
     """FEED-FILE-02: what reads the sheet asked for 2 TB, and ended the program."""
     texts = {part: f'<sst {MAIN} uniqueCount="99999999999"><si><t>a</t></si></sst>'}
-    with pytest.raises(Unreadable, match="the cells share more than"):
+    with pytest.raises(UnreadableFile, match="the cells share more than"):
         read(workbook({"P": sheet([HEADER, row("a")])}, parts=texts), tmp_path)
 
 
@@ -416,7 +416,7 @@ def test_parts_that_begin_with_a_capital_are_found(tmp_path: Path) -> None:
 def test_a_workbook_that_unpacks_to_far_more_than_its_size_is_refused(tmp_path, monkeypatch):
     """FEED-FILE-02"""
     monkeypatch.setattr(workbook_parts, "ALWAYS_TAKEN", 1 << 20)
-    with pytest.raises(Unreadable, match="far larger than a sheet of its size"):
+    with pytest.raises(UnreadableFile, match="far larger than a sheet of its size"):
         read(workbook({"P": sheet([HEADER])}, parts={"xl/media/x.bin": bytes(3 << 20)}), tmp_path)
     assert packed.ALWAYS_TAKEN > 1 << 20
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.dagster.inbox.look import Seen, Surroundings, look
+from pipelines.dagster.inbox.look import LookContext, SeenFiles, look
 from pipelines.feeds.files.catalog import Feed, load_feeds
 from pipelines.home import inbox as inboxes
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from pipelines.home.inbox import LEADS_OUT, SETTING, SWAPPED, Inbox
 from pipelines.receiving.stage import receive
 from pipelines.session.waiting import find_files
@@ -60,10 +60,10 @@ def test_a_link_that_leads_out_is_refused_and_left(way: Callable[[Path, Path], N
     matched, left = find_files([inbox.folder], load_feeds(), inbox=inbox)
     assert matched == []
     assert [each.why for each in left if each.path == link] == [LEADS_OUT]
-    with pytest.raises(Unreadable, match=f"^{NAME}: a link that leads out of the inbox"):
+    with pytest.raises(UnreadableFile, match=f"^{NAME}: a link that leads out of the inbox"):
         receive(link, feed, home, NOW, inbox)
-    by = Surroundings(load_feeds(), NOW, inbox=inbox)
-    found = look(inbox.folder, look(inbox.folder, Seen(), by).seen, by)
+    by = LookContext(load_feeds(), NOW, inbox=inbox)
+    found = look(inbox.folder, look(inbox.folder, SeenFiles(), by).seen, by)
     assert (found.refused, found.ready) == ([NAME], {})
     assert link.is_symlink()
     assert not list((home / "batches").iterdir())
@@ -73,11 +73,11 @@ def test_a_link_that_leads_out_is_refused_and_left(way: Callable[[Path, Path], N
 def test_a_folder_that_the_setting_names_is_led_into(way: Callable[[Path, Path], None], home: Path, feed: Feed) -> None:
     """FEED-FILE-10: the link goes, and the file stays."""
     link, outside = home / "inbox" / NAME, home.parent / "elsewhere"
-    refused = look(home / "inbox", Seen(), Surroundings(load_feeds(), NOW, inbox=Inbox.of(home, {}))).seen
+    refused = look(home / "inbox", SeenFiles(), LookContext(load_feeds(), NOW, inbox=Inbox.of(home, {}))).seen
     inbox = Inbox.of(home, {SETTING: os.pathsep.join(["/nowhere", str(outside)])})
     way(link, outside)
     assert [each.path for each in find_files([inbox.folder], load_feeds(), inbox=inbox)[0]] == [link]
-    by = Surroundings(load_feeds(), NOW, inbox=inbox)
+    by = LookContext(load_feeds(), NOW, inbox=inbox)
     assert look(inbox.folder, look(inbox.folder, refused, by).seen, by).number == 1
     received = receive(link, feed, home, NOW, inbox)
     assert received.path_in_batch.read_text() == ROWS
@@ -131,7 +131,7 @@ def test_a_link_that_comes_between_look_and_copy_leads_nowhere(
         return opened(*about)  # type: ignore[arg-type]
 
     monkeypatch.setattr(inboxes, "_open_below", too_late)
-    with pytest.raises(Unreadable) as error:
+    with pytest.raises(UnreadableFile) as error:
         receive(link, feed, home, NOW)
     assert str(error.value) == f"{NAME}: {SWAPPED}"
     assert not list((home / "batches").iterdir())
@@ -141,7 +141,7 @@ def test_control_totals_that_lead_out_are_not_taken_along(home: Path, feed: Feed
     """FEED-FILE-10, LEDGER-14"""
     (home / "inbox" / NAME).write_text(ROWS)
     (home / "inbox" / f"{NAME}.control.json").symlink_to(home.parent / "elsewhere" / "export.csv")
-    with pytest.raises(Unreadable, match=r"control\.json: a link that leads out of the inbox"):
+    with pytest.raises(UnreadableFile, match=r"control\.json: a link that leads out of the inbox"):
         receive(home / "inbox" / NAME, feed, home, NOW)
     assert (home / "inbox" / NAME).exists()
 
@@ -156,5 +156,5 @@ def test_a_link_that_is_named_by_itself_is_refused_too(home: Path) -> None:
 def test_a_loop_of_links_is_said(home: Path, feed: Feed) -> None:
     """FEED-FILE-10"""
     (home / "inbox" / NAME).symlink_to(NAME)
-    with pytest.raises(Unreadable, match="cannot be taken in"):
+    with pytest.raises(UnreadableFile, match="cannot be taken in"):
         receive(home / "inbox" / NAME, feed, home, NOW)

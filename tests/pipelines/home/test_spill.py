@@ -19,7 +19,7 @@ def text_nobody_can_pack() -> str:
 
 def test_what_was_read_of_a_file_is_let_go(tmp_path: Path) -> None:
     path, rows = tmp_path / "rows.parquet", spill.GROUP_SIZE // 200
-    with spill.Writer(path, SCHEMA) as out:
+    with spill.ParquetWriter(path, SCHEMA) as out:
         for line in range(rows):
             out.add(line, text_nobody_can_pack())
     before, held, lines = pa.total_allocated_bytes(), 0, 0
@@ -32,7 +32,7 @@ def test_what_was_read_of_a_file_is_let_go(tmp_path: Path) -> None:
 
 def test_rows_are_written_in_groups_by_their_size_however_few_come_at_once(tmp_path: Path) -> None:
     path, rows = tmp_path / "rows.parquet", 3 * spill.BATCH
-    with spill.Writer(path, SCHEMA) as out:
+    with spill.ParquetWriter(path, SCHEMA) as out:
         for line in range(rows):
             out.add(line, "")
         some = pa.record_batch({"line": range(100), "text": ["x" * 1_000] * 100}, schema=SCHEMA)
@@ -46,7 +46,7 @@ def test_rows_are_written_in_groups_by_their_size_however_few_come_at_once(tmp_p
 def test_batches_of_few_rows_are_not_held_until_their_values_are_a_group(rows: int, most: int, tmp_path: Path) -> None:
     """A file without rejects has an empty batch of them for each chunk; of ten million rows these took 100 MB."""
     some, held = pa.record_batch({"line": [1], "text": ["x"]}, schema=SCHEMA), list[weakref.ref[pa.RecordBatch]]()
-    with spill.Writer(tmp_path / "rows.parquet", SCHEMA) as out:
+    with spill.ParquetWriter(tmp_path / "rows.parquet", SCHEMA) as out:
         for _ in range(2 * spill.GROUP_SIZE // spill.BATCH_ITSELF):
             batch = some.slice(0, rows)
             held.append(weakref.ref(batch))

@@ -19,7 +19,7 @@ def test_rows_in_doubt_that_are_read_otherwise_by_now_are_loaded_once(
     home, target, asked, monkeypatch, additions, fault
 ):
     """LEDGER-08, LEDGER-10: found as they were sent, else sent as they are read now."""
-    monkeypatch.setattr("pipelines.client.pace.Patience.wait", lambda *_: None)
+    monkeypatch.setattr("pipelines.client.pace.RetryPauses.wait", lambda *_: None)
     monkeypatch.setenv("CHARTFERRY_SETTLING_SECONDS", "0.01")
     target.known_parameters = {"_id", "identifier"}
     feed(home, "UTC")
@@ -38,7 +38,7 @@ def test_rows_in_doubt_that_are_read_otherwise_by_now_are_loaded_once(
 
 def test_a_batch_without_an_end_is_named_while_another_target_is_loaded(home, target, chartferry, monkeypatch):
     """LEDGER-10, CLI-CMD-19: its file is no longer in the inbox, and nothing of it goes to the other."""
-    monkeypatch.setattr("pipelines.client.pace.Patience.wait", lambda *_: None)
+    monkeypatch.setattr("pipelines.client.pace.RetryPauses.wait", lambda *_: None)
     feed(home, "UTC")
     (home / "inbox" / "calls.csv").write_text(ROWS)
     target.faults = ["forbidden"] * 9

@@ -13,7 +13,7 @@ from pipelines.dagster.alerts import COMMAND, of_expectations
 from pipelines.dagster.standing.verdicts import verdicts_of
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import FeedError, load_feed
-from pipelines.importing.expected import Unexpected, draft_expectations, unexpected_now, usual
+from pipelines.importing.expected import Deviations, draft_expectations, unexpected_now, usual
 from pipelines.ledger.ledger import Ledger
 from tests.pipelines.conftest import Clock
 from tests.support.ledgers import TARGET
@@ -184,7 +184,7 @@ def test_checks_and_alerts_tell_of_it(tmp_path):
     assert [event["event"] for event in events] == ["file_late", "file_unusual"]
     assert "1 record, expected 5 to 9" in json.dumps(events)
     assert list(of_expectations(tmp_path, {}, [feed_of(tmp_path)])) == []
-    assert Unexpected().sentences() == []
+    assert Deviations().sentences() == []
 
 
 def test_the_checks_and_the_sensor_of_alerts_tell_of_it_and_of_its_end(tmp_path):

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from pipelines.feeds.files.catalog import load_feeds
-from pipelines.home.batch import shown
+from pipelines.home.batch import printable_name
 from pipelines.home.inbox import LEADS_OUT
 from pipelines.receiving import stage as receive
 from pipelines.session.waiting import find_files
@@ -72,7 +72,7 @@ def test_what_is_no_export_is_said_in_one_line_and_left(what, chartferry, home, 
     (home / "inbox" / "payments-1.csv").write_text(rows(1))
     ended, out, _ = chartferry("import")
     assert ended == code
-    assert f"{shown(home / 'inbox' / name)}: {why}; left where it is" in out.splitlines()
+    assert f"{printable_name(home / 'inbox' / name)}: {why}; left where it is" in out.splitlines()
     assert [path.name for path in (home / "inbox").iterdir()] == [name]
     assert len(target.of("PaymentNotice")) == 1
 
@@ -102,7 +102,7 @@ def test_a_file_is_imported_whatever_its_name(what, chartferry, home, target):
     code, out, _ = chartferry("import", "--json")
     batch = json.loads(out)["batches"][0]
     assert (code, batch["counts"]["unchanged"]) == (0, 1)
-    assert batch["file"] == shown(NAMES[what])
+    assert batch["file"] == printable_name(NAMES[what])
     assert batch["file"].isprintable()
     assert list((home / "inbox").iterdir()) == []
     assert chartferry("status", batch["batch_id"])[0] == 0

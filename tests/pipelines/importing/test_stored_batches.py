@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.dagster.stages.loading import load_all
-from pipelines.dagster.stages.outcome import Outcome
+from pipelines.dagster.stages.outcome import StageOutcome
 from pipelines.dagster.stages.receiving import batch_id_of, receive_all
 from pipelines.dagster.stages.validating import validate_all
 from pipelines.dagster.unfinished import left_batches
@@ -97,7 +97,7 @@ def test_dagster_has_each_stage_on_a_machine_of_its_own(machines, target):
         batch_id = batch_id_of(feed, path)
         assert receive_all(feed, session.home, [batch_id], None, session.ledger.batches_in(session.home)).failed == {}
     machines.loses("one")
-    outcome = Outcome()
+    outcome = StageOutcome()
     with open_session(machines.home("two"), os.environ) as session:
         assert [each.batch_id for each in left_batches(session.ledger, session.home, session.target)] == [batch_id]
         assert validate_all(session, feed, [batch_id], datetime.now(UTC)).failed == {}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.dagster.results import file_of
-from pipelines.dagster.workplace import Workplace
+from pipelines.dagster.workplace import RunWorkplace
 from pipelines.home import stores
 from pipelines.home.batch import SOURCE
 from pipelines.home.stores import Folder, store_at
@@ -160,7 +160,7 @@ def test_a_batch_that_the_ledger_does_not_know_is_not_looked_for(machines, targe
     machines.put("one")
     machines.asked("one", "import")
 
-    def noting(store: Folder, key: str) -> stores.Held | None:
+    def noting(store: Folder, key: str) -> stores.HeldObject | None:
         asked.append(key)
         return read(store, key)
 
@@ -174,13 +174,13 @@ def test_dagster_names_a_file_that_another_machine_took_in(machines, target):
     """SCALE-03: and the batch alone, where the store is out of reach."""
     machines.put("one")
     batch = machines.asked("one", "import")["batches"][0]["batch_id"]
-    log, place = logging.getLogger("test"), Workplace(machines.home("two"), os.environ)
+    log, place = logging.getLogger("test"), RunWorkplace(machines.home("two"), os.environ)
     with contextlib.closing(place):
         found = file_of(batch, place, log)
         assert found
         assert found.file_name == "payments.csv"
     shutil.rmtree(Path(machines.place) / "log" / batch)
-    place = Workplace(machines.home("three"), {**os.environ, "CHARTFERRY_BATCHES": "ftp://nowhere"})
+    place = RunWorkplace(machines.home("three"), {**os.environ, "CHARTFERRY_BATCHES": "ftp://nowhere"})
     with contextlib.closing(place):
         assert file_of(batch, place, log) is None
 

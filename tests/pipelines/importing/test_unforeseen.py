@@ -10,11 +10,11 @@ import pytest
 
 from pipelines.dagster.since import ended_runs
 from pipelines.dagster.stages.loading import load_all
-from pipelines.dagster.stages.outcome import Outcome
+from pipelines.dagster.stages.outcome import StageOutcome
 from pipelines.dagster.stages.validating import validate_all
 from pipelines.dagster.telling import tell
 from pipelines.feeds.files.catalog import load_feeds
-from pipelines.importing.broken import Broken, broken_now
+from pipelines.importing.broken import FeedProblems, broken_now
 from pipelines.ledger.ledger import Ledger
 from pipelines.receiving.stage import receive
 from pipelines.reports.attention import batches_now, problems_of
@@ -69,7 +69,7 @@ def test_the_other_files_of_an_import_go_on_and_the_file_can_come_again(home, ta
 def said_of(home):
     """What the standing check says of payments, and what the page does."""
     with closing(Ledger.open(home / "ledger.db")) as ledger:
-        found = broken_now(ledger, home, datetime.now(UTC)).get("payments", Broken())
+        found = broken_now(ledger, home, datetime.now(UTC)).get("payments", FeedProblems())
     with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as tables:
         return found, problems_of(batches_now(tables))
 
@@ -215,7 +215,7 @@ def test_a_run_of_dagster_tries_such_a_file_once(home, target, monkeypatch):
     with open_session(home, os.environ) as session:
         with fault(monkeypatch, "payments-1.csv"):
             validate_all(session, feed, [name], since)
-        loaded = load_all(session, feed, [name], since, Outcome())
+        loaded = load_all(session, feed, [name], since, StageOutcome())
         assert [run["state"] for run in session.ledger.runs(session.target, name)] == ["cut off"]
     assert "a fault of this program: KeyError at " in loaded.failed[name]
     assert not target.of("PaymentNotice")

@@ -13,7 +13,7 @@ import pytest
 
 from pipelines.dagster.unfinished import begins_ledger
 from pipelines.feeds.files.catalog import home_catalog
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from pipelines.importing.broken import broken_now
 from pipelines.ledger import clock
 from pipelines.ledger.access import JOURNAL
@@ -203,7 +203,7 @@ def test_no_file_is_taken_in_while_the_clock_is_days_behind(home, night, monkeyp
     (path := home / "inbox" / "payments-2.csv").write_text(f"{PAYMENTS}\nk2,p1,2.00,2026-03-01,\n")
     [feed] = [each for each in home_catalog(home, {}).feeds if each.name == "payments"]
     set_clock(monkeypatch, -timedelta(days=3))
-    with pytest.raises(Unreadable, match=r"payments-2\.csv: not taken in, since the clock shows"):
+    with pytest.raises(UnreadableFile, match=r"payments-2\.csv: not taken in, since the clock shows"):
         receive(path, feed, home)
     assert path.exists()
 

@@ -14,8 +14,8 @@ from pipelines.ledger import clock
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Sighting
-from pipelines.loading.lookup import Looks
-from pipelines.loading.row import Row
+from pipelines.loading.lookup import PatientLookups
+from pipelines.loading.row import AcceptedRow
 from tests.support.beyond import Beyond
 from tests.support.fake_target import FakeTarget
 from tests.support.setting_clocks import set_clock
@@ -82,12 +82,12 @@ def test_what_was_there_before_a_row_is_told_from_what_another_machine_saw_later
 ) -> None:
     """SCALE-03, LEDGER-04: one whose clock is behind would seem to have looked before, and hide what was made."""
     target: Any = Clockless()
-    row = Row(2, 1, "k", "p1", "h", "p1", None, 100, '{"request":{"reference":"Patient/p1"}}', "")
+    row = AcceptedRow(2, 1, "k", "p1", "h", "p1", None, 100, '{"request":{"reference":"Patient/p1"}}', "")
     seen = list[Sighting]()
     for off in CLOCKS:
         set_clock(monkeypatch, off)
         with closing(Ledger.open(url)) as ledger:
-            seen.append(Looks(target, "PaymentNotice", ledger.clock).look(row))
+            seen.append(PatientLookups(target, "PaymentNotice", ledger.clock).look(row))
     assert [sighting.ids for sighting in seen] == ["r0", "r0 r1"]
     assert seen[0].noted_at < seen[1].noted_at
 

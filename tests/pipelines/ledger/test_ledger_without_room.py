@@ -5,7 +5,7 @@ from contextlib import ExitStack, closing
 import pytest
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from pipelines.ledger.database import NO_ANSWER, why
+from pipelines.ledger.database import NO_ANSWER, database_message
 from pipelines.ledger.ledger import Ledger
 from tests.support.exports import payments
 from tests.support.postgres import name_in, running_server
@@ -119,7 +119,7 @@ def test_a_write_of_many_rows_that_fails_is_told_of_once(postgres, ledger_on_ser
 )
 def test_a_server_is_told_not_to_answer_only_where_it_does_not(said: str, told: str):
     """SCALE-03: by the code that goes on of its error."""
-    assert told in why(OperationalError("", None, Exception(said)))
+    assert told in database_message(OperationalError("", None, Exception(said)))
 
 
 @pytest.mark.crossed

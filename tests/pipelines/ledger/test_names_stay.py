@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.feeds.files.catalog import load_feed
-from pipelines.feeds.terms.columns import Fault, key
+from pipelines.feeds.terms.columns import ValueFault, key
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.rows import reject_id
 from pipelines.validation.content import canonical
@@ -52,7 +52,7 @@ def test_a_key_has_one_form(text: str, found: str) -> None:
 @pytest.mark.parametrize("sign", ["\u0378", "\U0003fffd", "\ue000", "\u200b"])
 def test_a_sign_that_unicode_may_come_to_compose_is_in_no_key(sign: str) -> None:
     """FEED-FILE-09: what a later Unicode makes of letters that it adds, an earlier one does not."""
-    assert isinstance(key(f"k{sign}k"), Fault)
+    assert isinstance(key(f"k{sign}k"), ValueFault)
 
 
 def test_content_has_one_text() -> None:

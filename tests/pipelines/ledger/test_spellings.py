@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import update
 
-from pipelines.feeds.terms.columns import Fault, key
+from pipelines.feeds.terms.columns import ValueFault, key
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reason, Reject
 from pipelines.ledger.tables import records
@@ -37,7 +37,7 @@ def test_any_blanks_within_a_key_are_one_space(blank: str) -> None:
 @pytest.mark.parametrize("sign", UNSEEN, ids=hex)
 def test_a_sign_that_nobody_sees_within_a_key_is_refused(sign: int) -> None:
     """LEDGER-22"""
-    assert isinstance(key(f"AB{chr(sign)}17"), Fault)
+    assert isinstance(key(f"AB{chr(sign)}17"), ValueFault)
 
 
 @pytest.mark.parametrize("text", ["\u00e9 17", "e\u0301 17", "\u75c5 17", "\u03a9~2", "a-b_c.d/e#1"], ids=ascii)

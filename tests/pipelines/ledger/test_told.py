@@ -9,11 +9,11 @@ from sqlalchemy import Connection, create_engine
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.tables import LedgerError
-from pipelines.ledger.told import NOTE, LastTold, Told, is_lacking
+from pipelines.ledger.told import NOTE, LastTold, ToldLine, is_lacking
 
-LAST = Told(7, "2026-03-01T12:00:00.000000Z")
-BEYOND = Told(8, "2026-03-01T12:00:01.000000Z")
-OF_ANOTHER_HISTORY = Told(7, "2026-03-01T12:00:00.000001Z")
+LAST = ToldLine(7, "2026-03-01T12:00:00.000000Z")
+BEYOND = ToldLine(8, "2026-03-01T12:00:01.000000Z")
+OF_ANOTHER_HISTORY = ToldLine(7, "2026-03-01T12:00:00.000001Z")
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def server() -> Iterator[Connection]:
     [(LAST, LAST, True), (LAST, None, True), (BEYOND, LAST, False), (OF_ANOTHER_HISTORY, LAST, False)],
 )
 def test_a_line_that_was_told_is_there_or_missed(
-    server: Connection, tmp_path: Path, line: Told, last: Told | None, is_there: bool
+    server: Connection, tmp_path: Path, line: ToldLine, last: ToldLine | None, is_there: bool
 ) -> None:
     """SCALE-03: by the process that told it, and by the next one, from the note of the run."""
     told = LastTold()

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.ledger import unanswered as unanswered_records
-from pipelines.ledger.kept import Batches
+from pipelines.ledger.kept import HomeBatches
 from pipelines.ledger.unanswered import LATER, OUTCOMES, OWN_REJECTS, RECORDS, unanswered
 
 RECORDS_OF_FILE = 40_000
@@ -54,7 +54,7 @@ class Ledger:
         return [(line, f"key-{line}") for line in range(first, min(first + most, RECORDS_OF_FILE - self.left))]
 
 
-def stopped(home: Path) -> Batches:
+def stopped(home: Path) -> HomeBatches:
     """A file of records that was stopped."""
     run = home / "batches" / "payments-1" / "run-1"
     run.mkdir(parents=True)
@@ -62,7 +62,7 @@ def stopped(home: Path) -> Batches:
     lines = range(RECORDS_OF_FILE)
     columns = {"line": lines, "key": [f"key-{line}" for line in lines], "content_hash": ["this"] * RECORDS_OF_FILE}
     pq.write_table(pa.table({name: list(values) for name, values in columns.items()}), run / "accepted.parquet")
-    return Batches(home / "batches")
+    return HomeBatches(home / "batches")
 
 
 def test_changed_records_are_held_some_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

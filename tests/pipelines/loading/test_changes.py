@@ -10,14 +10,14 @@ from typing import Any, cast
 import pytest
 
 from pipelines.client.client import FhirClient
-from pipelines.client.pace import Patience
-from pipelines.client.replies import NotDone, NotSent, Refused, Reply, Unknown
+from pipelines.client.pace import RetryPauses
+from pipelines.client.replies import NotDone, NotSent, Reply, RequestRefused, UnknownOutcome
 from pipelines.ledger.lease import LeaseLost
-from pipelines.loading.answered import Posted, Result
+from pipelines.loading.answered import PostResult, RowResult
 from pipelines.loading.changes import Changes
-from pipelines.loading.ownership import Made, Owner
+from pipelines.loading.ownership import KnownResource, Owner
 from pipelines.loading.row import Identity
-from pipelines.loading.task_content import has, said
+from pipelines.loading.task_content import element_hashes, has
 
 NOTE = "http://schemas.example.com/fhir/extensions/note-id"
 HOLD_SECONDS = 0.02
@@ -39,7 +39,7 @@ class Target:
 
     def __init__(self, bodies: Mapping[str, Body], names: Mapping[str, str] | None = None) -> None:
         self.bodies, self.names = bodies, names or {}
-        self.patience = Patience(3, sleep=lambda _: None)
+        self.patience = RetryPauses(3, sleep=lambda _: None)
         self.lock, self.at_work, self.doubled = threading.Lock(), Counter[str](), 0
         self.reads = self.writes = 0
         self.failure: Exception | None = None
@@ -83,7 +83,7 @@ def changes_of(target: Target, confirm: Callable[[], None] = lambda: None) -> Ch
 def take_back_all(target: Target, at_once: int) -> list[Any]:
     changes = changes_of(target)
     with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(lambda each: changes.take_back(Made(each, "", ())), target.bodies))
+        return list(pool.map(lambda each: changes.take_back(KnownResource(each, "", ())), target.bodies))
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_those_of_different_encounters_are_taken_back_at_once(note: str | None) 
     assert {each.result.state for each in take_back_all(target, 4)} == {"undone"}
 
 
-def refused(status: int) -> Refused:
-    return Refused(Reply(status, outcome={"text": "no"}))
+def refused(status: int) -> RequestRefused:
+    return RequestRefused(Reply(status, outcome={"text": "no"}))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def refused(status: int) -> Refused:
         ([refused(412)] * 9, "refused", 412, 4),
         ([NotDone(Reply(413))], "refused", 413, 1),
         ([NotDone(Reply(503)), NotSent("no connection"), NotDone(Reply(429)), None], "undone", 200, 4),
-        ([Unknown("HTTP 500"), None], "undone", 200, 2),
+        ([UnknownOutcome("HTTP 500"), None], "undone", 200, 2),
     ],
     ids="refused, changed meanwhile, changed each time, too large, later, unclear".split(", "),
 )
@@ -139,7 +139,7 @@ def test_a_change_is_made_refused_or_tried_again(
 ) -> None:
     """CLI-CMD-10: what may be done already is read first."""
     target = Target({"r": response("e1")})
-    target.patience, target.answers = Patience(7, sleep=lambda _: None), [*answers]
+    target.patience, target.answers = RetryPauses(7, sleep=lambda _: None), [*answers]
     [posted] = take_back_all(target, 1)
     assert (posted.result.state, posted.result.status, posted.unusable, target.writes) == (state, status, None, writes)
 
@@ -147,7 +147,7 @@ def test_a_change_is_made_refused_or_tried_again(
 def test_what_is_not_there_or_taken_back_already_is_not_written() -> None:
     target = Target({"gone": {}, "done": response() | {"status": "entered-in-error"}})
     gone, done = (each.result for each in take_back_all(target, 1))
-    assert (gone.state, gone.status, done, target.writes) == ("refused", 404, Result("undone", "done", 200), 0)
+    assert (gone.state, gone.status, done, target.writes) == ("refused", 404, RowResult("undone", "done", 200), 0)
 
 
 def lost() -> None:
@@ -158,11 +158,11 @@ def test_whoever_has_lost_the_target_changes_nothing_more_there() -> None:
     """LEDGER-10: one by one, or many together."""
     target = Target({str(number): response() for number in range(3)})
     changes = changes_of(target, lost)
-    posted = [changes.take_back(Made(each, "", ())) for each in target.bodies]
-    assert posted == [Posted(Result("planned", each), "another loader has the target") for each in target.bodies]
+    posted = [changes.take_back(KnownResource(each, "", ())) for each in target.bodies]
+    assert posted == [PostResult(RowResult("planned", each), "another loader has the target") for each in target.bodies]
     assert (target.reads, target.writes) == (1, 0)
     target.bodies = {"r": read("r")}
-    assert changes_of(target, lost).take_back_together([Made("r", "", ())], "batch") == {}
+    assert changes_of(target, lost).take_back_together([KnownResource("r", "", ())], "batch") == {}
     assert [each["request"]["method"] for each in target.sent] == ["GET"]
 
 
@@ -180,7 +180,7 @@ def test_together_only_that_is_taken_back_which_surely_was() -> None:
         "another's": read("another's", subject={"reference": "Patient/q"}),
     }
     target = Target({"r": read("r"), "done": done, **left})
-    made = [Made(name, "", ("p",)) for name in target.bodies]
+    made = [KnownResource(name, "", ("p",)) for name in target.bodies]
     changes = changes_of(target)
     assert {*changes.take_back_together(made, "batch")} == {"r", "done"}
     [written] = [each for each in target.sent if each["request"]["method"] == "PUT"]
@@ -190,7 +190,7 @@ def test_together_only_that_is_taken_back_which_surely_was() -> None:
     assert {*changes.take_back_together(made, "batch")} == {"done"}
 
 
-@pytest.mark.parametrize("failure", [NotSent("no connection"), Unknown("HTTP 500")], ids=["away", "in trouble"])
+@pytest.mark.parametrize("failure", [NotSent("no connection"), UnknownOutcome("HTTP 500")], ids=["away", "in trouble"])
 def test_once_the_target_cannot_be_used_nothing_more_is_asked_of_it(failure: Exception) -> None:
     target = Target({str(number): response(f"e{number}") for number in range(50)})
     target.failure = failure
@@ -207,4 +207,4 @@ def test_what_a_task_has_of_an_update_it_also_says(at):
     ours = {"status": "requested", "for": {"reference": "Patient/p1"}, "authoredOn": at}
     there = ours | {"authoredOn": "2026-01-01T08:00:00+00:00", "description": "call"}
     assert has(there, ours)
-    assert set((said(ours) or "").split()) < set((said(there) or "").split())
+    assert set((element_hashes(ours) or "").split()) < set((element_hashes(there) or "").split())

@@ -8,13 +8,13 @@ import pytest
 
 from pipelines.loading import balances
 from pipelines.loading.balances import ABOVE, TOO_MANY, Balances
-from pipelines.loading.row import Row
+from pipelines.loading.row import AcceptedRow
 
 SYSTEM = "urn:chartferry:till:PaymentNotice"
 
 
-def row(key: str, cents: int, patient: str = "p1") -> Row:
-    return Row(2, 1, key, patient, "", patient, None, cents, "{}", "2026-03-01T12:00:00Z")
+def row(key: str, cents: int, patient: str = "p1") -> AcceptedRow:
+    return AcceptedRow(2, 1, key, patient, "", patient, None, cents, "{}", "2026-03-01T12:00:00Z")
 
 
 def notice(name: str, cents: int, patient: str = "p1", status: str = "active") -> dict[str, Any]:
@@ -124,7 +124,7 @@ def test_balances_decide_as_a_target_that_judges_each_payment_after_all_before_i
             expected.append(each.key)
             owed[each.patient_id or ""] -= 0 if each.key in refused else each.amount_cents or 0
 
-    kept, coming, under_way, sent = followed(target), list(rows), list[Row](), list[str]()
+    kept, coming, under_way, sent = followed(target), list(rows), list[AcceptedRow](), list[str]()
     while coming or under_way or kept.waiting:
         if coming and chance.random() < 0.5:
             size = chance.randint(1, 9)

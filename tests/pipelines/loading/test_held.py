@@ -11,9 +11,9 @@ import pytest
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord, Outcome, Reject, Repeat
 from pipelines.ledger.states import ROW_STATES
-from pipelines.loading.held import Held
-from pipelines.loading.loaded import Batch
-from pipelines.loading.row import Row
+from pipelines.loading.held import HeldLanes
+from pipelines.loading.loaded import BatchRun
+from pipelines.loading.row import AcceptedRow
 from tests.support.ledgers import TARGET, intent
 
 pytestmark = pytest.mark.parametrize("address", ["sqlite"], indirect=True)
@@ -56,7 +56,7 @@ OTHERS = [
 OF_ANOTHER = Other("z", "rows")
 
 
-def held_by(ledger: Ledger, folder: Path, others: list[Other], safe: bool) -> Held:
+def held_by(ledger: Ledger, folder: Path, others: list[Other], safe: bool) -> HeldLanes:
     """What others hold of a batch that is loaded."""
     with ledger.lease(TARGET) as here, ledger.lease(ELSEWHERE) as there, ledger.transaction():
         for other in (OWN, *others):
@@ -66,7 +66,7 @@ def held_by(ledger: Ledger, folder: Path, others: list[Other], safe: bool) -> He
             ledger.intend(there, "also", other.kind, [intent(other.name, 2, other.name)])
             ledger.settle(ELSEWHERE, "also", other.kind, [Outcome(other.name, 1, "created")])
     feed: Any = SimpleNamespace(resource="PaymentNotice")
-    return Held(Batch(TARGET, OWN.name, feed, folder / OWN.name / "run-1", resuming=False), ledger, safe)
+    return HeldLanes(BatchRun(TARGET, OWN.name, feed, folder / OWN.name / "run-1", resuming=False), ledger, safe)
 
 
 def note(ledger: Ledger, lease: Any, other: Other) -> None:
@@ -129,7 +129,7 @@ def test_a_row_in_doubt_is_settled_in_a_lane_that_is_held(
 ) -> None:
     """LEDGER-05: also where another batch has it with the content that is in doubt."""
     held = held_by(ledger, tmp_path, [OF_ANOTHER], safe=True)
-    row = Row(2, 1, "k", next(iter(held.lanes)), "h1", "p1", None, 1050, "{}", "")
+    row = AcceptedRow(2, 1, "k", next(iter(held.lanes)), "h1", "p1", None, 1050, "{}", "")
     record = KnownRecord("k", 1, batch, line, content, "f1", state, *[None] * 8) if state else None  # type: ignore[arg-type]
     assert held.holder(row, record) == (OF_ANOTHER.name if waits else None)
     assert held.holder(row._replace(lane="free"), record) is None

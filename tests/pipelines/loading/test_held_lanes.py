@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import event
 
 from pipelines.dagster.stages.validating import validate_all
-from pipelines.loading.held import Held
-from pipelines.loading.loaded import Batch
+from pipelines.loading.held import HeldLanes
+from pipelines.loading.loaded import BatchRun
 from pipelines.loading.posting import post
 from pipelines.receiving.stage import receive
 from pipelines.session.opening import open_session
@@ -115,6 +115,6 @@ def test_what_other_batches_hold_costs_one_query_a_load_however_many_wait_for_th
             names = [each.batch_id for each in received[:several]]
             validate_all(session, feed, names, datetime.now(UTC))
             statements.clear()
-            batch = Batch(session.target, names[0], feed, home / "batches" / names[0] / "run-1", resuming=False)
-            assert not Held(batch, session.ledger, safe=True)
+            batch = BatchRun(session.target, names[0], feed, home / "batches" / names[0] / "run-1", resuming=False)
+            assert not HeldLanes(batch, session.ledger, safe=True)
             assert len([each for each in statements if each.startswith("SELECT")]) == 1

@@ -4,7 +4,7 @@ import pytest
 
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.ledger import Ledger
-from pipelines.loading.answered import Result
+from pipelines.loading.answered import RowResult
 from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake
 from pipelines.loading.sending import BundleSender
@@ -236,7 +236,7 @@ def test_who_lost_the_target_writes_down_only_what_is_sure(work):
         with work.ledger.transaction() as connection:
             connection.exec_driver_sql("UPDATE lease SET owner = 'them'")
         with pytest.raises(LeaseLost):
-            book.write_down([], [(made, Result("created", "r1", 201)), (left, Result("planned"))])
+            book.write_down([], [(made, RowResult("created", "r1", 201)), (left, RowResult("planned"))])
         with pytest.raises(LeaseLost):
             book.hold_back([left])
     assert work.states() == {"k1": "created", "k2": "sending"}

@@ -23,8 +23,8 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.lease import Holder, LeaseLost, utc_text
 from pipelines.ledger.parts import BEGINNINGS, LoaderWatch, PartState, claim, free, lay_out, remove_parts, states
 from pipelines.ledger.rows import Intent, Outcome
-from pipelines.loading.accepted import Part
-from pipelines.loading.loaded import Loaded
+from pipelines.loading.accepted import LoadPart
+from pipelines.loading.loaded import LoadCounts
 from pipelines.loading.part_outcome import PartLoaded, ends_all, in_all
 from pipelines.loading.part_stage import doubt_left_sending
 from pipelines.runs import parts as in_parts
@@ -37,7 +37,7 @@ from tests.support.work import TARGET
 def test_every_row_is_in_one_part_with_its_lane(number: int, lanes: list[str]) -> None:
     """SCALE-02, QR-CREATE-16"""
     rows = pa.record_batch({"lane": pa.array(lanes, pa.string()), "line": pa.array(range(len(lanes)), pa.int64())})
-    dealt = [Part(each, number).only(rows).to_pylist() for each in range(number)]
+    dealt = [LoadPart(each, number).only(rows).to_pylist() for each in range(number)]
     assert sorted(row["line"] for some in dealt for row in some) == list(range(len(lanes)))
     assert all([row["line"] for row in some] == sorted(row["line"] for row in some) for some in dealt)
     of_lane = defaultdict(set)
@@ -49,13 +49,13 @@ def test_every_row_is_in_one_part_with_its_lane(number: int, lanes: list[str]) -
 
 def test_what_a_worker_tells_is_taken_up_whole() -> None:
     """SCALE-02"""
-    loaded = Loaded(
+    loaded = LoadCounts(
         Counter(created=2, refused=1), Counter(created=300), Counter({"PAY-01": 1}), 1, 2, 3, {"b-1"}, "no", 0, 4
     )
     whole = PartLoaded(loaded, ["k1"], ["said"], lowered=True)
     told = PartLoaded.from_text(whole.as_text())
     assert told == whole
-    both = in_all([told.loaded, Loaded(Counter(created=1), Counter(created=-50))])
+    both = in_all([told.loaded, LoadCounts(Counter(created=1), Counter(created=-50))])
     assert (both.counts, both.cents["created"], both.unusable) == (Counter(created=3, refused=1), 250, "no")
 
 
@@ -140,7 +140,7 @@ def test_an_answer_that_a_slow_worker_writes_late_is_not_put_in_doubt(ledger, le
 def test_no_part_is_begun_once_one_found_that_the_target_cannot_be_used(ledger, lease) -> None:
     """SCALE-02"""
     with claimed(ledger, lease) as first:
-        first.done(PartLoaded(Loaded(unusable="no")).as_text())
+        first.done(PartLoaded(LoadCounts(unusable="no")).as_text())
     assert claim(ledger, TARGET, lease.owner, ends_all) is None
     with ledger.transaction() as connection:
         connection.execute(update(t.part).where(t.part.c.part == 0).values(outcome=PartLoaded().as_text()))
@@ -262,7 +262,7 @@ def watched(ledger, lease) -> Any:
     """The book of a load that is watched."""
     batch = SimpleNamespace(run=None, target=TARGET)
     load = SimpleNamespace(ledger=ledger, lease=lease, progress=Progress(), batch=batch)
-    return SimpleNamespace(load=load, loaded=Loaded())
+    return SimpleNamespace(load=load, loaded=LoadCounts())
 
 
 def test_a_target_that_was_taken_over_ends_the_load_and_one_without_workers_does_not_wait(ledger, lease):
@@ -360,14 +360,14 @@ def test_a_part_whose_worker_dies_while_the_parts_are_read_is_begun_again(ledger
 def test_a_load_with_a_part_without_an_outcome_says_so(attempts: int, said: str) -> None:
     """SCALE-02: also where its last counts are those of all its rows."""
     answers = SimpleNamespace(take_in=lambda *_: None)
-    book: Any = SimpleNamespace(loaded=Loaded(), refused=set(), closing=SimpleNamespace(answers=answers))
-    counts = PartLoaded(Loaded(Counter(created=5))).as_text()
+    book: Any = SimpleNamespace(loaded=LoadCounts(), refused=set(), closing=SimpleNamespace(answers=answers))
+    counts = PartLoaded(LoadCounts(Counter(created=5))).as_text()
     found = [PartState(0, 1, False, None, counts), PartState(1, attempts, False, counts, None)]
     assert not in_parts._take_in(book, found)
     assert (book.loaded.counts["created"], book.loaded.parts_left) == (10, 1)
     assert said in book.loaded.unusable
     assert "the next import goes on" in book.loaded.unusable
-    book.loaded = Loaded(unusable="no")
+    book.loaded = LoadCounts(unusable="no")
     in_parts._take_in(book, found)
     assert book.loaded.unusable == "no"
 
@@ -379,13 +379,13 @@ def test_status_tells_which_parts_are_done_and_who_has_the_others(ledger, lease,
     """SCALE-02"""
     lay_out(ledger, lease, 5)
     done, loading, stopped, given_up = (claimed(ledger, lease) for _ in range(4))
-    done.done(PartLoaded(Loaded(Counter(created=90, refused=10))).as_text())
-    loading.counting = lambda: PartLoaded(Loaded(Counter(created=1_000))).as_text()
+    done.done(PartLoaded(LoadCounts(Counter(created=90, refused=10))).as_text())
+    loading.counting = lambda: PartLoaded(LoadCounts(Counter(created=1_000))).as_text()
     with ledger.engine.begin() as connection:
         connection.execute(update(t.part).where(loading._mine()).values(loading._told()))
         free = update(t.part).values(owner="", attempts=BEGINNINGS)
         connection.execute(free.where(given_up._mine()))
-    stopped.done(PartLoaded(Loaded(unusable="no")).as_text())
+    stopped.done(PartLoaded(LoadCounts(unusable="no")).as_text())
     found = parts_under_way(ledger, TARGET)
     by = {"host": platform.node(), "pid": os.getpid(), "since": utc_text(clock.now)}
     assert found == [

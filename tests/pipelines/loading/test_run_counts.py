@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.ledger.columns import COUNTS
 from pipelines.ledger.tables import LedgerError
-from pipelines.loading.loaded import Batch, Loaded
+from pipelines.loading.loaded import BatchRun, LoadCounts
 from pipelines.loading.part_outcome import PartLoaded
 from tests.support.fake_target import FakeTarget
 from tests.support.work import TARGET, payment, work_at
@@ -25,7 +25,7 @@ VALIDATED = dict.fromkeys(COUNTS, 0) | {
 
 @pytest.fixture(params=[True, False], ids=["with additions", "bare"])
 def work(request, tmp_path, monkeypatch):
-    monkeypatch.setattr("tests.support.work.Batch", partial(Batch, run=1, validated=VALIDATED))
+    monkeypatch.setattr("tests.support.work.BatchRun", partial(BatchRun, run=1, validated=VALIDATED))
     with work_at(tmp_path, FakeTarget(additions=request.param)) as work:
         yield work
 
@@ -98,7 +98,7 @@ def test_rows_that_are_known_already_are_counted_as_they_are_met(work):
 
 
 def test_counts_of_a_load_close_with_those_before_it():
-    loaded = Loaded()
+    loaded = LoadCounts()
     loaded.add("created", 250)
     loaded.add("rejected", 100)
     counts = loaded.counts_with(VALIDATED)
@@ -109,7 +109,7 @@ def test_counts_of_a_load_close_with_those_before_it():
 
 
 def test_a_row_counts_once_by_its_last_state_also_where_its_write_was_taken_back():
-    loaded = Loaded()
+    loaded = LoadCounts()
     loaded.count("k1", "in_doubt", 250)
     before = loaded.copy()
     loaded.count("k1", "created", 250)
@@ -122,7 +122,7 @@ def test_a_row_counts_once_by_its_last_state_also_where_its_write_was_taken_back
 
 
 def test_a_part_tells_of_no_key_of_a_row_without_an_outcome():
-    told = PartLoaded(Loaded())
+    told = PartLoaded(LoadCounts())
     told.loaded.count("k1", "in_doubt", 250)
     assert "k1" not in told.as_text()
     assert PartLoaded.from_text(told.as_text()).loaded.counts == {"in_doubt": 1}

@@ -9,12 +9,12 @@ import pytest
 
 from pipelines.loading import balances, intake
 from pipelines.loading.intake import Intake
-from pipelines.loading.judging import Judged
-from pipelines.loading.row import Row
-from pipelines.loading.unchanged import Left
+from pipelines.loading.judging import JudgedRow
+from pipelines.loading.row import AcceptedRow
+from pipelines.loading.unchanged import LeftOfPage
 
 PAID, WAITS, BEHIND = (
-    Row(number, 1, key, "p1", "h", "p1", None, cents, "{}", "2026-03-01T12:00:00Z")
+    AcceptedRow(number, 1, key, "p1", "h", "p1", None, cents, "{}", "2026-03-01T12:00:00Z")
     for number, (key, cents) in enumerate([("k1", 8000), ("k2", 5000), ("k3", 1000)], 2)
 )
 CLAIM = {
@@ -31,7 +31,7 @@ ENTRIES = {"Claim": [{"resource": CLAIM}], "PaymentNotice": []}
 class Adopted(NamedTuple):
     """A row whose resource was found."""
 
-    row: Row
+    row: AcceptedRow
     state: str
     resource_id: None
 
@@ -44,8 +44,10 @@ class Judge:
 
     def __init__(self, *_: object) -> None: ...
 
-    def judge(self, rows: Sequence[Row], known: dict[str, Any]) -> list[Judged]:
-        return [Judged(row, known.get(row.key), known[row.key].state if row.key in known else "sent") for row in rows]
+    def judge(self, rows: Sequence[AcceptedRow], known: dict[str, Any]) -> list[JudgedRow]:
+        return [
+            JudgedRow(row, known.get(row.key), known[row.key].state if row.key in known else "sent") for row in rows
+        ]
 
 
 class Book:
@@ -69,13 +71,13 @@ class Book:
         self.step = SimpleNamespace(repeats=False)
         self.loaded = SimpleNamespace(unusable=None, move=lambda *_: None)
         self.stopped, self.refused = set[str](), set[str]()
-        self.when_answered: Callable[[Row, bool], None] = lambda *_: None
+        self.when_answered: Callable[[AcceptedRow, bool], None] = lambda *_: None
         self.is_ending: Callable[[], bool] = bool
 
-    def adopted(self, row: Row, _: str) -> None:
+    def adopted(self, row: AcceptedRow, _: str) -> None:
         self.when_answered(row, False)
 
-    def write_known(self, _: object, aside: Sequence[tuple[Row, object]], decided: object = ()) -> None:
+    def write_known(self, _: object, aside: Sequence[tuple[AcceptedRow, object]], decided: object = ()) -> None:
         self.refused |= {row.key for row, _ in aside}
 
 
@@ -83,11 +85,11 @@ class Book:
 def book(monkeypatch: pytest.MonkeyPatch) -> Book:
     """A file for a patient who owes 100 dollars: 80, then 50, and 10 in another page."""
     monkeypatch.setattr(balances, "payments_made", lambda *_: [])
-    monkeypatch.setattr(intake, "Judge", Judge)
-    monkeypatch.setattr(intake, "Held", lambda *_: [])
+    monkeypatch.setattr(intake, "RowJudge", Judge)
+    monkeypatch.setattr(intake, "HeldLanes", lambda *_: [])
     monkeypatch.setattr(intake, "accepted_pages", lambda *_: iter([[PAID, WAITS], [BEHIND]]))
     monkeypatch.setattr(intake, "as_rows", lambda page, _: page)
-    monkeypatch.setattr(Intake, "_left", lambda _, page: Left(page, {row.key for row in page}))
+    monkeypatch.setattr(Intake, "_left", lambda _, page: LeftOfPage(page, {row.key for row in page}))
     return Book()
 
 

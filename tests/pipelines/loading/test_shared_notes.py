@@ -13,7 +13,7 @@ import pytest
 from pipelines.cli import run
 from pipelines.client.replies import TargetUnusable
 from pipelines.ledger.ledger import Ledger
-from pipelines.loading.row import Row
+from pipelines.loading.row import AcceptedRow
 from pipelines.loading.shared_notes import SharedNotes, in_note
 from tests.conftest import running, small_world
 from tests.support import commands
@@ -283,7 +283,7 @@ def test_the_note_stands_beside_other_extensions_of_a_resource():
     other = {"url": "http://example.com/link", "valueString": "x"}
     for more in ({}, {"extension": [other]}):
         line, lines, key, lane, _, content, patient, at, cents, body = response(1, **more)
-        row = Row(line, lines, key, lane, content, patient, at, cents, body, DAY)
+        row = AcceptedRow(line, lines, key, lane, content, patient, at, cents, body, DAY)
         note = {"url": NOTE_ID, "valueId": "n"}
         sent = json.loads(in_note(row, json.dumps(note)).body)
         assert sent == {**json.loads(body), "extension": [note, *more.get("extension", ())]}

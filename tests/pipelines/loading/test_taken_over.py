@@ -11,7 +11,7 @@ from pipelines.client.client import FhirClient
 from pipelines.ledger.lease import SILENCE, LeaseLost
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import lease, records
-from pipelines.loading.answered import Result
+from pipelines.loading.answered import RowResult
 from pipelines.loading.intake import Intake
 from tests.support.fake_target import FakeTarget
 from tests.support.work import TARGET, payment, response, task, work_at
@@ -118,6 +118,6 @@ def test_an_old_fact_is_not_written_over_a_newer_one(work, now):
             connection.execute(update(records).where(records.c.key == "k1").values(now))
         take_over(work.ledger)
         with pytest.raises(LeaseLost):
-            book.write_down([], [(row, Result("created", f"r-{row.key}", 201)) for row in rows])
+            book.write_down([], [(row, RowResult("created", f"r-{row.key}", 201)) for row in rows])
     found = {each["key"]: (each["state"], each["resource_id"]) for each in work.table("record")}
     assert found == {"k1": (now["state"], None), "k2": ("created", "r-k2")}

@@ -22,13 +22,13 @@ from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.standing import STATES_THERE, Standing, standing_of
 from pipelines.ledger.states import ROW_STATES
 from pipelines.loading import accepted, intake, unchanged
-from pipelines.loading.accepted import Part
+from pipelines.loading.accepted import LoadPart
 from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import Batch
-from pipelines.loading.row import Row
-from pipelines.loading.unchanged import Left, Unchanged
+from pipelines.loading.loaded import BatchRun
+from pipelines.loading.row import AcceptedRow
+from pipelines.loading.unchanged import LeftOfPage, UnchangedRows
 from pipelines.validation import tables
 from tests.pipelines.conftest import NOON, Clock
 
@@ -63,7 +63,7 @@ class Drawn(NamedTuple):
     answers: list[tuple[int, str]]
     holds: list[tuple[Any, ...]]
     doubt: str | None
-    part: Part | None
+    part: LoadPart | None
     resuming: bool
     remap: bool
     taken_back: bool
@@ -90,7 +90,7 @@ def drawn(dice: Dice) -> Drawn:
         [(dice.choice(lines), each["reject_id"]) for each in rejects if dice.random() < 0.5],
         [row_of(dice, f"h{number}", number + 2) for number in range(dice.choice([0, 0, 2]))],
         dice.choice([None, None, keys[0]]),
-        dice.choice([None, Part(dice.randrange(2), 2, dice.choice(["", BETWEEN]))]),
+        dice.choice([None, LoadPart(dice.randrange(2), 2, dice.choice(["", BETWEEN]))]),
         dice.random() < 0.5,
         dice.random() < 0.5,
         dice.random() < 0.5,
@@ -153,7 +153,7 @@ def reject_of(dice: Dice, number: int, row: tuple[Any, ...]) -> dict[str, Any]:
     }
 
 
-def fill(ledger: Ledger, drawn: Drawn, home: Path) -> Batch:
+def fill(ledger: Ledger, drawn: Drawn, home: Path) -> BatchRun:
     """Write what was drawn; return the batch whose rows are loaded."""
     feed = drawn.feed
     of = (feed.source, feed.resource)
@@ -188,7 +188,7 @@ def fill(ledger: Ledger, drawn: Drawn, home: Path) -> Batch:
     if drawn.holds:
         ledger.finish_run(TARGET, THIRD, ledger.start_run(TARGET, THIRD), state="stopped", counts={})
     validated = {"accepted": KEYS, "rejected": 0, "amount_accepted": 0}
-    return Batch(
+    return BatchRun(
         *(TARGET, OWN, feed, folder, drawn.resuming),
         remap=drawn.remap,
         run=run,
@@ -204,7 +204,7 @@ def write(path: Path, rows: list[tuple[Any, ...]], schema: pa.Schema) -> None:
     pq.write_table(pa.Table.from_pylist(named, schema), path)
 
 
-def outcome(ledger: Ledger, batch: Batch, drawn: Drawn, updates: list[Any]) -> dict[str, Any]:
+def outcome(ledger: Ledger, batch: BatchRun, drawn: Drawn, updates: list[Any]) -> dict[str, Any]:
     """What the intake of a batch gives and writes, of rows none of which is sent."""
     progress = Moved()
     load = Load(batch, cast(Any, None), cast(Any, None), drawn.step, ledger, cast(Any, None), progress)
@@ -259,7 +259,9 @@ def test_what_is_told_at_once_is_what_is_judged_singly(
     told, singly = two_ledgers()
     at_once = outcome(told, fill(told, drawn_now, tmp_path / "told"), drawn_now, updates)
     updates.clear()
-    monkeypatch.setattr(Unchanged, "note", lambda _, page, __: Left(page, set(page.column("key").to_pylist())))
+    monkeypatch.setattr(
+        UnchangedRows, "note", lambda _, page, __: LeftOfPage(page, set(page.column("key").to_pylist()))
+    )
     assert at_once == outcome(singly, fill(singly, drawn_now, tmp_path / "singly"), drawn_now, updates)
 
 
@@ -328,15 +330,15 @@ def test_no_page_is_read_once_the_load_is_ending(
     """Ctrl-C waits for what is read until a row is to be sent, which may be never."""
     before = drawn(Dice(1))._replace(part=None)
     ledger, _ = two_ledgers()
-    read, note = list[int](), Unchanged.note
+    read, note = list[int](), UnchangedRows.note
 
-    def interrupted(self: Unchanged, page: pa.RecordBatch, held: Any) -> Left:
+    def interrupted(self: UnchangedRows, page: pa.RecordBatch, held: Any) -> LeftOfPage:
         read.append(page.num_rows)
         self._book.is_ending = lambda: True
         return note(self, page, held)
 
     monkeypatch.setattr(accepted, "ROWS_A_LOOK", 17)
-    monkeypatch.setattr(Unchanged, "note", interrupted)
+    monkeypatch.setattr(UnchangedRows, "note", interrupted)
     monkeypatch.setattr(intake, "update_tasks", lambda *_: None)
     outcome(ledger, fill(ledger, before, tmp_path), before, [])
     assert read == [17]
@@ -366,4 +368,4 @@ def test_a_record_is_there_in_the_states_that_its_standing_says() -> None:
 
 def test_a_row_has_all_that_a_content_names() -> None:
     """Of a row and of its record the same is compared."""
-    assert {"key", "content_hash", "patient_id", "source_at", "amount_cents", "line"} <= set(Row._fields)
+    assert {"key", "content_hash", "patient_id", "source_at", "amount_cents", "line"} <= set(AcceptedRow._fields)

@@ -16,7 +16,7 @@ import pytest
 
 from pipelines.client import pace
 from pipelines.client.identifiers import VALUES_A_SEARCH
-from pipelines.client.pace import Circuit, Patience
+from pipelines.client.pace import CircuitBreaker, RetryPauses
 from pipelines.client.replies import NotSent
 from pipelines.client.steps import BARE
 from pipelines.client.threads import A_WHILE
@@ -24,18 +24,18 @@ from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.tables import LedgerError
-from pipelines.loading.answered import Result
+from pipelines.loading.answered import RowResult
 from pipelines.loading.carrying import SPARE, spare_of
 from pipelines.loading.posting import post
-from pipelines.loading.row import Row
-from pipelines.loading.sending import Send, Sent
+from pipelines.loading.row import AcceptedRow
+from pipelines.loading.sending import Send, SentResults
 from pipelines.loading.under_way import LINES_A_ROW, MOST_LEFT_OUT, UnderWay
 
 AT_ONCE = 2
 
 
-def row(number: int) -> Row:
-    return Row(number, 1, f"k{number}", f"lane {number}", "hash", None, None, None, "{}", "")
+def row(number: int) -> AcceptedRow:
+    return AcceptedRow(number, 1, f"k{number}", f"lane {number}", "hash", None, None, None, "{}", "")
 
 
 class Book:
@@ -43,7 +43,7 @@ class Book:
 
     def __init__(self, resource: str, rows: int, lost_at: int | None = None) -> None:
         self.rows, self.lost_at = rows, lost_at
-        client = SimpleNamespace(wait_until_it_answers=lambda *_: None, patience=Patience())
+        client = SimpleNamespace(wait_until_it_answers=lambda *_: None, patience=RetryPauses())
         self.load, self.loaded = SimpleNamespace(resource=resource, client=client), SimpleNamespace(unusable=None)
         self.lost = False
         self.is_ending: Callable[[], bool] = bool
@@ -52,14 +52,17 @@ class Book:
         self.came: dict[str, str] = {}
         self.held: list[str] = []
 
-    def rows_to_send(self) -> Iterator[Row]:
+    def rows_to_send(self) -> Iterator[AcceptedRow]:
         return map(row, range(self.rows))
 
     def moment(self) -> str:
         return ""
 
     def write_down(
-        self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]], sightings: Sequence[Sighting] = ()
+        self,
+        intended: Sequence[AcceptedRow],
+        results: Sequence[tuple[AcceptedRow, RowResult]],
+        sightings: Sequence[Sighting] = (),
     ) -> None:
         self.lost = self.lost or bool(intended and len(self.writes) == self.lost_at)
         facts = {row.key: result.state for row, result in results if result.state not in UNDECIDED}
@@ -73,7 +76,7 @@ class Book:
         if self.lost:
             raise LeaseLost
 
-    def hold_back(self, rows: Iterable[Row]) -> None:
+    def hold_back(self, rows: Iterable[AcceptedRow]) -> None:
         held = [row.key for row in rows]
         if held and self.lost:
             raise LeaseLost
@@ -87,11 +90,11 @@ class Book:
 class Target:
     """Answers no request before `go`, then each with the same; before it answers it does `first`."""
 
-    def __init__(self, answer: Sent, first: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, answer: SentResults, first: Callable[[], None] = lambda: None) -> None:
         self.go, self.answer, self.first = threading.Event(), answer, first
         self.sent: list[str] = []
 
-    def __call__(self, unit: Sequence[Row]) -> Sent:
+    def __call__(self, unit: Sequence[AcceptedRow]) -> SentResults:
         self.sent += [row.key for row in unit]
         self.go.wait()
         self.first()
@@ -101,13 +104,13 @@ class Target:
 def sent(book: Any, target: Send, looks: Any = None) -> str | None:
     """Send the rows of a book, two at once; return why it ended early."""
     spare = spare_of(BARE, book.load.resource, AT_ONCE)
-    UnderWay(book, target, AT_ONCE, spare, 1, Circuit(), looks).carry(book.rows_to_send())
+    UnderWay(book, target, AT_ONCE, spare, 1, CircuitBreaker(), looks).carry(book.rows_to_send())
     ended: str | None = book.loaded.unusable
     return ended
 
 
-MADE = Sent({0: Result("created", "r", 201)})
-AWAY = Sent({0: Result("planned")}, "the target could not be used")
+MADE = SentResults({0: RowResult("created", "r", 201)})
+AWAY = SentResults({0: RowResult("planned")}, "the target could not be used")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +162,7 @@ def test_who_lost_the_lease_leaves_what_it_intended_to_who_has_it() -> None:
 
 
 @pytest.mark.parametrize(("answer", "facts"), [(MADE, AT_ONCE), (AWAY, 0)])
-def test_rows_intended_ahead_are_not_sent_by_who_was_silent_too_long(answer: Sent, facts: int) -> None:
+def test_rows_intended_ahead_are_not_sent_by_who_was_silent_too_long(answer: SentResults, facts: int) -> None:
     """LEDGER-10: the process was stopped while requests were under way; another loader has settled the rest by now."""
     book = Book("Task", 20)
     under_way = threading.Barrier(AT_ONCE)
@@ -183,7 +186,7 @@ def test_no_row_that_is_intended_waits_for_the_commit_of_others() -> None:
     reached = threading.Event()
 
     class SlowBook(Book):
-        def write_down(self, intended: Sequence[Row], *rest: Any) -> None:
+        def write_down(self, intended: Sequence[AcceptedRow], *rest: Any) -> None:
             if self.writes:
                 assert reached.wait(60)
             super().write_down(intended, *rest)
@@ -244,10 +247,10 @@ def interrupted(step: int) -> int:
     """Send rows with an interrupt at a step; return how many steps there were."""
     book, sent_ones = Book("Task", ROWS), list[str]()
 
-    def target(unit: Sequence[Row]) -> Sent:
+    def target(unit: Sequence[AcceptedRow]) -> SentResults:
         [row] = unit
         sent_ones.append(row.key)
-        return Sent({0: Result("in_doubt")}) if row.line in IN_DOUBT else MADE
+        return SentResults({0: RowResult("in_doubt")}) if row.line in IN_DOUBT else MADE
 
     faulthandler.dump_traceback_later(60, exit=True)
     with suppress(KeyboardInterrupt), interrupted_at(step) as steps:
@@ -288,9 +291,9 @@ def test_an_interrupt_ends_the_pause_before_another_attempt(monkeypatch: pytest.
         raise NotSent("busy", retry_after=300)
 
     monkeypatch.setattr(pace, "time", SimpleNamespace(sleep=sleep))
-    book.load.client = SimpleNamespace(patience=Patience(), create=create)
+    book.load.client = SimpleNamespace(patience=RetryPauses(), create=create)
     with pytest.raises(KeyboardInterrupt):
-        sent(book, lambda unit: Sent({0: post(book.load.client, "Task", unit[0]).result}))
+        sent(book, lambda unit: SentResults({0: post(book.load.client, "Task", unit[0]).result}))
     assert slept == [A_WHILE]
     assert book.came == {"k0": "planned"}
 
@@ -305,8 +308,10 @@ def test_an_interrupt_while_the_target_is_asked_whether_it_is_back_ends_the_aski
         awoken.append(True)
 
     book.load.client.wait_until_it_answers = ask
+    doubtful = SentResults({0: RowResult("in_doubt")})
+    under_way = UnderWay(book, lambda _: doubtful, AT_ONCE, 0, 1, CircuitBreaker())  # type: ignore[arg-type]
     with pytest.raises(KeyboardInterrupt):
-        UnderWay(book, lambda _: Sent({0: Result("in_doubt")}), AT_ONCE, 0, 1, Circuit()).carry(book.rows_to_send())  # type: ignore[arg-type]
+        under_way.carry(book.rows_to_send())
     assert not awoken
 
 
@@ -314,7 +319,7 @@ def test_an_interrupt_while_rows_are_read_ends_the_reading() -> None:
     """Whoever reads a long file of rows that the target has already gives none of them, and sees that it is to end."""
 
     class Reading(Book):
-        def rows_to_send(self) -> Iterator[Row]:
+        def rows_to_send(self) -> Iterator[AcceptedRow]:
             yield row(1)
             os.kill(os.getpid(), signal.SIGINT)
             until = time.monotonic() + 60
@@ -330,7 +335,7 @@ def test_what_came_is_written_however_many_rows_of_a_stopped_lane_are_read() -> 
     target, first, written = Target(MADE), 4 * LINES_A_ROW * AT_ONCE, list[int]()
 
     class Reading(Book):
-        def rows_to_send(self) -> Iterator[Row]:
+        def rows_to_send(self) -> Iterator[AcceptedRow]:
             self.stopped.add("stopped")
             yield from map(row, range(first))
             for number in range(4_000):
@@ -353,23 +358,23 @@ def test_what_came_is_written_while_a_search_for_other_rows_is_slow() -> None:
     book, target = Book("PaymentNotice", 2 * VALUES_A_SEARCH), Target(MADE)
     target.go.set()
 
-    def ask(rows: Sequence[Row]) -> list[Row]:
+    def ask(rows: Sequence[AcceptedRow]) -> list[AcceptedRow]:
         until = time.monotonic() + 60
         while rows[0].line and len(book.came) < VALUES_A_SEARCH:
             assert time.monotonic() < until
         return list(rows)
 
-    UnderWay(book, target, AT_ONCE, 0, 1, Circuit(), ask=ask).carry(book.rows_to_send())  # type: ignore[arg-type]
+    UnderWay(book, target, AT_ONCE, 0, 1, CircuitBreaker(), ask=ask).carry(book.rows_to_send())  # type: ignore[arg-type]
     assert len(book.came) == 2 * VALUES_A_SEARCH
 
 
 def test_whether_the_target_is_back_is_asked_when_nothing_is_under_way() -> None:
     """LEDGER-01: here the circuit opens between two steps of the thread that reads rows of a stopped lane."""
-    circuit, opens, ends, at_once = Circuit(1), threading.Event(), threading.Event(), 3
+    circuit, opens, ends, at_once = CircuitBreaker(1), threading.Event(), threading.Event(), 3
     under_way, asked = set[int](), list[set[int]]()
 
     class Reading(Book):
-        def rows_to_send(self) -> Iterator[Row]:
+        def rows_to_send(self) -> Iterator[AcceptedRow]:
             yield from map(row, range(self.rows))
             self.stopped.add("stopped")
             yield from (row(number)._replace(lane="stopped") for number in range(2 * MOST_LEFT_OUT))
@@ -387,12 +392,12 @@ def test_whether_the_target_is_back_is_asked_when_nothing_is_under_way() -> None
                 threading.Timer(0.05, ends.set).start()
             return came
 
-    def send(unit: Sequence[Row]) -> Sent:
+    def send(unit: Sequence[AcceptedRow]) -> SentResults:
         [one] = unit
         under_way.add(one.line)
         assert one.line not in (1, 2) or (opens, ends)[one.line - 1].wait(60)
         under_way.discard(one.line)
-        return Sent({0: Result("in_doubt")}) if one.line == 1 else MADE
+        return SentResults({0: RowResult("in_doubt")}) if one.line == 1 else MADE
 
     book = Reading("PaymentNotice", LINES_A_ROW * at_once)
     book.load.client.wait_until_it_answers = lambda *_: asked.append({*under_way})
@@ -409,15 +414,15 @@ def test_a_patient_whose_sighting_was_not_written_is_looked_at_once_more() -> No
         def __init__(self) -> None:
             self.noted: set[str] = set()
 
-        def look(self, one: Row) -> Sighting:
+        def look(self, one: AcceptedRow) -> Sighting:
             return Sighting(one.patient_id or "", "now", None, None)
 
     class AwayBook(Book):
-        def rows_to_send(self) -> Iterator[Row]:
+        def rows_to_send(self) -> Iterator[AcceptedRow]:
             yield row(0)
             yield row(1)._replace(patient_id="p1")
 
-        def write_down(self, intended: Sequence[Row], *rest: Any) -> None:
+        def write_down(self, intended: Sequence[AcceptedRow], *rest: Any) -> None:
             if any(one.patient_id for one in intended):
                 raise OSError("no room")
             super().write_down(intended, *rest)
@@ -433,14 +438,14 @@ def test_looks_that_fail_end_the_sending_and_lose_nothing() -> None:
     """LEDGER-01: more than one does, as what is wrong with one is often wrong with all."""
 
     class BlindBook(Book):
-        def rows_to_send(self) -> Iterator[Row]:
+        def rows_to_send(self) -> Iterator[AcceptedRow]:
             return (row(n)._replace(patient_id=f"p{n}" if n >= AT_ONCE else None) for n in range(self.rows))
 
     class Blind:
         def __init__(self) -> None:
             self.noted: set[str] = set()
 
-        def look(self, row: Row) -> Sighting:
+        def look(self, row: AcceptedRow) -> Sighting:
             reached.wait(60)
             raise ValueError(row.key)
 
@@ -486,7 +491,7 @@ def test_a_book_that_cannot_be_written_ends_the_sending_with_its_reason() -> Non
     """LEDGER-01: nothing more is sent, and what came meanwhile is kept for the next attempt to write it down."""
 
     class FullBook(Book):
-        def write_down(self, intended: Sequence[Row], *rest: Any) -> None:
+        def write_down(self, intended: Sequence[AcceptedRow], *rest: Any) -> None:
             if intended and self.writes:
                 raise OSError("no room")
             super().write_down(intended, *rest)
@@ -503,7 +508,7 @@ def test_a_request_is_not_tried_again_by_who_was_silent_too_long() -> None:
     """LEDGER-10: while it paused between two attempts, another loader may have sent the row."""
 
     class Busy:
-        patience = Patience(sleep=lambda _: None)
+        patience = RetryPauses(sleep=lambda _: None)
         tries = 0
 
         def create(self, *_: object) -> Any:

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from pipelines.client.pace import Circuit, Patience
+from pipelines.client.pace import CircuitBreaker, RetryPauses
 from pipelines.client.steps import BARE, BATCH
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.ledger.states import UNDECIDED
-from pipelines.loading.answered import Posted, Result
+from pipelines.loading.answered import PostResult, RowResult
 from pipelines.loading.asking import SEARCHES_AHEAD
 from pipelines.loading.carrying import spare_of
-from pipelines.loading.row import Row
-from pipelines.loading.sending import Sent
+from pipelines.loading.row import AcceptedRow
+from pipelines.loading.sending import SentResults
 from pipelines.loading.under_way import UnderWay
 
 SEEDS = 400
@@ -42,10 +42,13 @@ class World:
         self.dice = dice = random.Random(seed)
         self.lock, self.own = threading.Lock(), threading.local()
         self.resource = dice.choice(["Task", "PaymentNotice", "QuestionnaireResponse"])
-        self.at_once, self.circuit = dice.choice([1, 2, 3, 8]), Circuit(dice.choice([1, 3, 5]), dice.choice([0, 1, 3]))
+        self.at_once, self.circuit = (
+            dice.choice([1, 2, 3, 8]),
+            CircuitBreaker(dice.choice([1, 3, 5]), dice.choice([0, 1, 3])),
+        )
         self.most, self.step = dice.choice([(1, BARE), (1, BARE), (2, BATCH), (5, BATCH)])
         self.load = SimpleNamespace(resource=self.resource, client=self)
-        self.loaded, self.patience = SimpleNamespace(unusable=None), Patience()
+        self.loaded, self.patience = SimpleNamespace(unusable=None), RetryPauses()
         lanes, patients = dice.choice([1, 2, 5, 50]), dice.choice([0, 1, 3, 20])
         self.rows = [self._row(number, lanes, patients) for number in range(dice.choice([0, 1, 3, 10, 40, 120]))]
         often = {"refused": 0.2, "away": 0.03, "send": 0.03, "confirm": 0.03}
@@ -71,19 +74,19 @@ class World:
         self.under_way: Counter[str] = Counter()
         self.requests = self.busy = self.searches = 0
         self.last: dict[str, int] = {}
-        self.known: dict[str, Result] = {}
-        self.written: dict[str, Result] = {}
+        self.known: dict[str, RowResult] = {}
+        self.written: dict[str, RowResult] = {}
         self.held: set[str] = set()
         self.doubted: set[str] = set()
         self.lost, self.not_written = False, 0
         self.sent_before_ending: int | None = None
         self.wrong: list[str] = []
 
-    def _row(self, number: int, lanes: int, patients: int) -> Row:
+    def _row(self, number: int, lanes: int, patients: int) -> AcceptedRow:
         lane = f"lane {self.dice.randrange(lanes)}"
         patient = f"p{self.dice.randrange(patients)}" if patients else None
         before = self.dice.random() < 0.1
-        return Row(number, 1, f"k{number}", lane, "hash", patient, None, None, "{}", "", intended=before)
+        return AcceptedRow(number, 1, f"k{number}", lane, "hash", patient, None, None, "{}", "", intended=before)
 
     def happens(self, what: str) -> bool:
         with self.lock:
@@ -107,7 +110,7 @@ class World:
             fail(error)
             self.ending()
 
-        def noted(unit: Sequence[Row], sent: Sent) -> Any:
+        def noted(unit: Sequence[AcceptedRow], sent: SentResults) -> Any:
             came = note(unit, sent)
             if sent.unusable:
                 self.ending()
@@ -132,7 +135,7 @@ class World:
 
     # -- the book
 
-    def rows_to_send(self) -> Iterator[Row]:
+    def rows_to_send(self) -> Iterator[AcceptedRow]:
         for row in self.rows:
             self.may_fail("read")
             yield row
@@ -140,7 +143,7 @@ class World:
     def moment(self) -> str:
         return "now"
 
-    def look(self, row: Row) -> Sighting:
+    def look(self, row: AcceptedRow) -> Sighting:
         self.pause()
         self.may_fail("look")
         return Sighting(row.patient_id or "", "now", None, None)
@@ -152,7 +155,10 @@ class World:
         self.own.confirmed = True
 
     def write_down(
-        self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]], _: Sequence[Sighting] = ()
+        self,
+        intended: Sequence[AcceptedRow],
+        results: Sequence[tuple[AcceptedRow, RowResult]],
+        _: Sequence[Sighting] = (),
     ) -> None:
         if not intended and not results:
             return
@@ -173,13 +179,13 @@ class World:
         self._note(results)
         self.pause()
 
-    def _note(self, results: Sequence[tuple[Row, Result]]) -> None:
+    def _note(self, results: Sequence[tuple[AcceptedRow, RowResult]]) -> None:
         for row, result in results:
             self.never(row.key in self.written, "a result written twice")
             self.never(self.known.get(row.key) != result, "a result that the target never gave")
             self.written[row.key] = result
 
-    def hold_back(self, rows: Iterable[Row]) -> None:
+    def hold_back(self, rows: Iterable[AcceptedRow]) -> None:
         held = [row.key for row in rows]
         if held and self.lost:
             raise LeaseLost
@@ -194,7 +200,7 @@ class World:
         self.never(bool(self.under_way), "asked whether it is back while rows are under way")
         return "away" if self.happens("still away") else None
 
-    def ask(self, rows: Sequence[Row]) -> list[Row]:
+    def ask(self, rows: Sequence[AcceptedRow]) -> list[AcceptedRow]:
         self.pause()
         self.may_fail("ask")
         with self.lock:
@@ -203,10 +209,10 @@ class World:
         self.pause()
         with self.lock:
             self.searches -= 1
-        found = [Posted(Result("adopted", f"r-{row.key}")) if self.happens("found") else None for row in rows]
+        found = [PostResult(RowResult("adopted", f"r-{row.key}")) if self.happens("found") else None for row in rows]
         return [row._replace(found=each) for row, each in zip(rows, found, strict=True)]
 
-    def send(self, unit: Sequence[Row]) -> Sent:
+    def send(self, unit: Sequence[AcceptedRow]) -> SentResults:
         lanes = {row.lane for row in unit}
         with self.lock:
             self.never(not getattr(self.own, "confirmed", False), "sent by one who has not asked for the lease")
@@ -227,7 +233,7 @@ class World:
         try:
             self.pause()
             self.may_fail("send")
-            sent = Sent({at: self._answer(row) for at, row in enumerate(unit)}, self._away())
+            sent = SentResults({at: self._answer(row) for at, row in enumerate(unit)}, self._away())
             self.known |= {row.key: sent.results[at] for at, row in enumerate(unit)}
             self.doubted |= {unit[at].lane for at, result in sent.results.items() if result.state == "in_doubt"}
             return sent
@@ -239,16 +245,16 @@ class World:
     def _away(self) -> str | None:
         return "away" if self.happens("away") else None
 
-    def _answer(self, row: Row) -> Result:
+    def _answer(self, row: AcceptedRow) -> RowResult:
         if row.found:
             return row.found.result
         if self.happens("doubt"):
-            return Result("in_doubt")
+            return RowResult("in_doubt")
         if self.happens("unsent"):
-            return Result("in_doubt" if row.intended else "planned")
+            return RowResult("in_doubt" if row.intended else "planned")
         if self.happens("refused"):
-            return Result("refused", None, 422, {})
-        return Result("created", f"r-{row.key}", 201)
+            return RowResult("refused", None, 422, {})
+        return RowResult("created", f"r-{row.key}", 201)
 
 
 def ended(world: World) -> BaseException | str | None:

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from pipelines.loading.row import Identity, Row, own_identifiers
+from pipelines.loading.row import AcceptedRow, Identity, own_identifiers
 from pipelines.validation.content import canonical, dump
 from tests.conftest import running
 
@@ -117,7 +117,7 @@ def test_a_response_has_the_importers_identifier_alone():
 @pytest.mark.parametrize("resource_type", ["Task", "QuestionnaireResponse"])
 def test_a_body_with_identifiers_is_json_whatever_its_source_is_called(resource_type):
     body = json.dumps({"resourceType": resource_type, "identifier": [{"system": "urn:x", "value": "1"}]})
-    row = Row(1, 1, "k1", "lane", "hash", None, "2026-01-01T00:00:00Z", None, body, "2026-01-01T00:00:00Z")
+    row = AcceptedRow(1, 1, "k1", "lane", "hash", None, "2026-01-01T00:00:00Z", None, body, "2026-01-01T00:00:00Z")
     sent = json.loads(Identity("till [1]", resource_type).entry(row)[0])
     ours = {"system": f"urn:chartferry:till [1]:{resource_type}", "value": "k1"}
     assert sent["identifier"] == ([{"system": "urn:x", "value": "1"}, ours] if resource_type == "Task" else ours)

@@ -14,7 +14,7 @@ from typing import IO, Any
 import pytest
 
 from pipelines.feeds.files.catalog import Feed, load_feeds
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.lease import utc_text
 from pipelines.receiving import stage
@@ -177,7 +177,7 @@ def test_a_file_that_another_importer_takes_meanwhile_stays_in_its_batch_with_it
         return copy(source, *given)
 
     monkeypatch.setattr(stage, "_copy", copied_late)
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableFile):
         receive(path, feed, tmp_path / "home")
     [source] = (tmp_path / "home/batches").glob("*/source")
     there = {each.name: each.read_bytes() for each in source.iterdir()}
@@ -212,7 +212,7 @@ def test_what_comes_after_the_last_fact_of_a_ledger_is_later_also_where_the_cloc
 
 def test_a_file_that_is_not_there_is_unreadable_in_one_sentence(feed: Feed, tmp_path: Path) -> None:
     """STATE-HOME-03."""
-    with pytest.raises(Unreadable, match=r"^payments\.csv: cannot be taken in: No such file or directory$"):
+    with pytest.raises(UnreadableFile, match=r"^payments\.csv: cannot be taken in: No such file or directory$"):
         receive(tmp_path / "payments.csv", feed, tmp_path, NOW)
 
 
@@ -225,7 +225,7 @@ def test_a_file_that_grows_while_it_is_read_is_left_for_the_next_time(
     file.write_text("one\n")
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.receiving.stage._settle", lambda _: file.write_text("one\ntwo\n"))
-        with pytest.raises(Unreadable, match=r"^payments\.csv: the file changed while it was read; try again when"):
+        with pytest.raises(UnreadableFile, match=r"^payments\.csv: the file changed while it was read; try again when"):
             receive(file, feed, tmp_path, NOW)
     assert file.exists()
     assert list((tmp_path / "batches").iterdir()) == []
@@ -254,7 +254,7 @@ def test_a_file_that_a_program_still_writes_is_left_however_long_it_pauses(
             begin()
         else:
             patched.setattr(stage, "_settle", begin)
-        with pytest.raises(Unreadable, match=rf"^{written}: another program still has it open to write; try again"):
+        with pytest.raises(UnreadableFile, match=rf"^{written}: another program still has it open to write; try again"):
             receive(inbox / "payments.csv", feed, tmp_path, NOW)
         assert (inbox / "payments.csv").exists()
         programs[0].write("two\n")
@@ -291,7 +291,7 @@ def test_a_home_that_is_closed_is_named_and_not_the_file(
         patched.setattr("pipelines.receiving.stage.is_written", lambda _: False)
         patched.setattr("pipelines.receiving.stage.os.open", refused)
         home = re.escape(str(tmp_path / "home"))
-        with pytest.raises(Unreadable, match=rf"^payments\.csv: .*: this user has to be able to write in {home}$"):
+        with pytest.raises(UnreadableFile, match=rf"^payments\.csv: .*: this user has to be able to write in {home}$"):
             receive(tmp_path / "payments.csv", feed, tmp_path / "home", NOW)
     assert (tmp_path / "payments.csv").read_text() == "one\n"
 
@@ -327,7 +327,7 @@ def test_a_file_without_permission_and_one_that_leads_nowhere_are_said(
 ) -> None:
     """STATE-HOME-03."""
     (tmp_path / "payments.csv").symlink_to(tmp_path / "gone.csv")
-    with pytest.raises(Unreadable, match="No such file or directory"):
+    with pytest.raises(UnreadableFile, match="No such file or directory"):
         receive(tmp_path / "payments.csv", feed, tmp_path, NOW)
     file = tmp_path / "payments-2.csv"
     file.write_text("one\n")
@@ -336,7 +336,7 @@ def test_a_file_without_permission_and_one_that_leads_nowhere_are_said(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", refused)
-    with pytest.raises(Unreadable, match=r"^payments-2\.csv: cannot be taken in: Permission denied$"):
+    with pytest.raises(UnreadableFile, match=r"^payments-2\.csv: cannot be taken in: Permission denied$"):
         receive(file, feed, tmp_path, NOW)
 
 
@@ -348,7 +348,7 @@ def test_a_file_that_cannot_be_moved_out_of_the_inbox_is_said_and_makes_no_batch
     file.parent.mkdir()
     file.write_text("one\n")
     monkeypatch.setattr("os.access", lambda *_: False)
-    with pytest.raises(Unreadable, match=r"inbox: let this user write there, or name a copy elsewhere"):
+    with pytest.raises(UnreadableFile, match=r"inbox: let this user write there, or name a copy elsewhere"):
         receive(file, feed, tmp_path, NOW)
     assert not (tmp_path / "batches").exists()
     assert file.exists()
@@ -375,6 +375,6 @@ def test_a_file_whose_hash_begins_as_that_of_another_is_refused(feed: Feed, tmp_
     batch = tmp_path / "batches" / f"payments-{digest[:12]}"
     batch.mkdir(parents=True)
     (batch / "sha256").write_text(f"{digest[:12]}{'0' * 52}\n")
-    with pytest.raises(Unreadable, match="belongs to another file"):
+    with pytest.raises(UnreadableFile, match="belongs to another file"):
         receive(file, feed, tmp_path, NOW)
     assert file.exists()

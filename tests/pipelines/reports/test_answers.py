@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipelines.reports import wide
-from pipelines.reports.forms import Asked, Option, ask_alike
+from pipelines.reports.forms import AskedQuestion, Option, ask_alike
 from pipelines.reports.publication import PublicationError
 from tests.support.publishing import PAGED, START, World, carry_over, publish_only, unpublished
 
@@ -293,8 +293,10 @@ def test_a_question_is_one_in_two_versions_if_code_words_and_options_say_so(worl
     ],
 )
 def test_signs_that_carry_a_meaning_are_compared_and_others_are_not(one: str, other: str, are_one: bool) -> None:
-    said = [Asked("1", text, "choice", False) for text in (one, other)]
-    offered = [Asked("1", "Which?", "choice", False, options=(Option(OWN, "x", text),)) for text in (one, other)]
+    said = [AskedQuestion("1", text, "choice", False) for text in (one, other)]
+    offered = [
+        AskedQuestion("1", "Which?", "choice", False, options=(Option(OWN, "x", text),)) for text in (one, other)
+    ]
     assert [ask_alike([first], [second]) for first, second in (said, offered)] == [are_one] * 2
 
 

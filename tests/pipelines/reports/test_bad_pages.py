@@ -15,11 +15,11 @@ import pytest
 
 from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
-from pipelines.client.pace import Patience
+from pipelines.client.pace import RetryPauses
 from pipelines.client.profiles import PLAIN, as_declared
 from pipelines.client.replies import TargetUnusable
 from pipelines.client.tokens import Credentials
-from pipelines.reports.sweep import Sweep, kept, sweep
+from pipelines.reports.sweep import Sweep, kept_sweep, sweep
 from pipelines.session.reading import reading
 from tests.support.serving import Answers, served
 
@@ -174,7 +174,7 @@ def server() -> Iterator[type[Handler]]:
 
 def sweep_of(server: type[Handler], pages: Sequence[Page], home: Path) -> Sweep:
     server.pages = list(pages)
-    patience = Patience(attempts=2, sleep=lambda _: None)
+    patience = RetryPauses(attempts=2, sleep=lambda _: None)
     timeout = SECONDS if "always silent" in pages else 60.0
     client = FhirClient(server.url, Credentials(token="t"), timeout=timeout, patience=patience)
     try:
@@ -205,7 +205,7 @@ def test_the_sweep_fails_and_says_where_when(case: str, server: type[Handler], t
         sweep_of(server, pages, tmp_path)
     assert str(failure.value) == f"DiagnosticReport could not be read from the target ({why})"
     assert failure.value.__suppress_context__
-    assert (kept(tmp_path, TARGET), ids(before)) == (before, ["a", "x"])
+    assert (kept_sweep(tmp_path, TARGET), ids(before)) == (before, ["a", "x"])
     after = sweep_of(server, WHOLE, tmp_path)
     assert (after.total, after.new, after.changed, after.gone) == (4, 3, 0, 1)
 

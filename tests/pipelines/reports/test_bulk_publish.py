@@ -16,7 +16,7 @@ from pipelines.reports.bulk import publish_bulk
 from pipelines.reports.changes import sweep_changes
 from pipelines.reports.pages import SweepIncomplete
 from pipelines.reports.publication import PublicationError
-from pipelines.reports.sweep import kept
+from pipelines.reports.sweep import kept_sweep
 from pipelines.session.sweeping import IN_BULK, sweep_for_bulk
 from tests.support.publishing import REPORTS, TARGET, Target, World
 
@@ -113,7 +113,7 @@ def test_a_type_that_was_not_read_is_left_out(world: World) -> None:
 
 def test_files_that_cannot_be_used_are_said_without_their_content(world: World) -> None:
     """REPORT-31"""
-    kept(world.home, TARGET).path.write_bytes(b"SECRET" * 100)
+    kept_sweep(world.home, TARGET).path.write_bytes(b"SECRET" * 100)
     with pytest.raises(PublicationError, match=r"^the tables could not be built \(\w+\)$"):
         bulk(world, 2)
     assert not (world.home / "bulk-publish" / "manifest.json").exists()

@@ -16,7 +16,7 @@ import pytest
 
 from pipelines.home import stores
 from pipelines.home.owning import deployment_of, own
-from pipelines.home.stores import Bucket, Held, SomebodyElse, Store, StoreUnusable, store_at
+from pipelines.home.stores import Bucket, HeldObject, SomebodyElse, Store, StoreUnusable, store_at
 from pipelines.reports import copying
 from pipelines.reports.copying import copy_publication
 from pipelines.reports.publication import Publication
@@ -312,7 +312,7 @@ def test_a_swap_that_is_refused_while_nobody_was_first_is_made_again(bucket: Fak
         store.swap("latest.json", b"1", None)
 
 
-def race(store: Store, before: Held | None, turn: str = "") -> list[int]:
+def race(store: Store, before: HeldObject | None, turn: str = "") -> list[int]:
     """Return who of a hundred that swap at once has won."""
 
     def swap(number: int) -> bool:

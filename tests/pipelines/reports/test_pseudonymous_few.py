@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.reports.pseudonymous import shown
+from pipelines.reports.pseudonymous import shown_tables
 from pipelines.reports.tables import report_tables
 from pipelines.reports.told import PATIENTS, keep_told
 from tests.pipelines.reports.test_claim_balance import telling
@@ -125,6 +125,6 @@ def test_remarks_on_a_table_are_not_shown() -> None:
     table = replace(
         next(each for each in report_tables() if each.name == "observation"), remarks=("2 are of another.",)
     )
-    [left] = shown([table])
+    [left] = shown_tables([table])
     assert table.described.endswith("2 are of another.")
     assert left.described == table.comment

@@ -11,7 +11,7 @@ import pytest
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.rows import Reason, Reject, Repeat
 from pipelines.reports.publish import publish
-from pipelines.reports.sweep import kept
+from pipelines.reports.sweep import kept_sweep
 from pipelines.reports.tables import report_tables, with_dictionary
 from tests.support.publishing import (
     BATCH,
@@ -303,7 +303,7 @@ def test_a_target_that_was_never_swept_still_gets_its_import_tables(
 ) -> None:
     publish_only(monkeypatch, "import_row")
     import_payments(world)
-    publish(world.home, world.ledger, kept(world.home, TARGET))
+    publish(world.home, world.ledger, kept_sweep(world.home, TARGET))
     assert world.rows("SELECT count(*) FROM diagnostic_report UNION ALL SELECT count(*) FROM import_batch") == [
         (0,),
         (2,),
@@ -319,7 +319,7 @@ def test_a_sweep_that_was_killed_before_its_figures_is_published(world: World, m
     world.read()
     for left in (before, None):
         figures.write_bytes(left) if left else figures.unlink()
-        publish(world.home, world.ledger, kept(world.home, TARGET))
+        publish(world.home, world.ledger, kept_sweep(world.home, TARGET))
     assert world.rows("SELECT reports_total FROM publication") == [(7,), (7,)]
 
 

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from pipelines.reports.pages import SweepIncomplete
-from pipelines.reports.sweep import Sweep, kept, sweep
+from pipelines.reports.sweep import Sweep, kept_sweep, sweep
 
 TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000001"
 SIGNED = "http://127.0.0.1:8400/files/1?signature=secret-"
@@ -70,7 +70,7 @@ def test_a_sweep_keeps_every_report_once(tmp_path: Path, clock: Callable[[], dat
     done = sweep(Target(*(report(f"r{n}") for n in range(5))), tmp_path, TARGET, clock)
     assert (done.total, done.new, done.changed, done.gone) == (5, 5, 0, 0)
     assert [row["report_id"] for row in rows(done)] == ["r0", "r1", "r2", "r3", "r4"]
-    assert kept(tmp_path, TARGET) == done
+    assert kept_sweep(tmp_path, TARGET) == done
     assert sorted(path.name for path in done.path.parent.iterdir()) == [
         *(".kept.lock", ".lock", "reports.parquet", "sweep.json")
     ]
@@ -79,7 +79,7 @@ def test_a_sweep_keeps_every_report_once(tmp_path: Path, clock: Callable[[], dat
 def test_a_target_without_reports_gives_an_empty_sweep(tmp_path: Path) -> None:
     done = sweep(Target(), tmp_path, TARGET)
     assert (done.total, rows(done)) == (0, [])
-    assert kept(tmp_path, "another").total == 0
+    assert kept_sweep(tmp_path, "another").total == 0
 
 
 def test_signed_urls_and_the_servers_address_are_neither_kept_nor_content(
@@ -129,7 +129,7 @@ def test_pages_that_disagree_with_the_total_are_read_again_and_then_fail(
     with pytest.raises(SweepIncomplete, match="counts 3 reports and its 2 pages held 2"):
         sweep(twice, tmp_path, TARGET, clock)
     assert twice.sweeps == 3
-    assert kept(tmp_path, TARGET) == done
+    assert kept_sweep(tmp_path, TARGET) == done
     assert [row["report_id"] for row in rows(done)] == ["a"]
 
 
@@ -145,7 +145,7 @@ def test_a_sweep_that_is_stopped_leaves_the_kept_reports_as_they_were(
 
     with pytest.raises(ConnectionError):
         sweep(Lost(report("a", status="x"), report("b"), report("c")), tmp_path, TARGET, clock)
-    assert (kept(tmp_path, TARGET), len(rows(done))) == (done, 1)
+    assert (kept_sweep(tmp_path, TARGET), len(rows(done))) == (done, 1)
     again = sweep(Target(report("a", status="x"), report("b")), tmp_path, TARGET, clock)
     assert (again.new, again.changed) == (1, 1)
 

@@ -11,11 +11,11 @@ import duckdb
 import pytest
 
 from pipelines.client.capabilities import capabilities_of
-from pipelines.client.replies import Late, NotDone, NotSent, Refused, Reply, Unknown
+from pipelines.client.replies import NotDone, NotSent, Reply, RequestRefused, TimedOut, UnknownOutcome
 from pipelines.reports.pages import SweepIncomplete
 from pipelines.reports.publish import publish
 from pipelines.reports.results import INCLUDE, RESULT, sweep_including, sweep_results, with_results
-from pipelines.reports.sweep import FILES, folder_of, kept, sweep
+from pipelines.reports.sweep import FILES, folder_of, kept_sweep, sweep
 from pipelines.session.sweeping import reports_swept
 from tests.support.publishing import TARGET, Target, World, publish_only, report
 from tests.support.results import report_of, result
@@ -57,7 +57,7 @@ class Paged(Target):
     def __init__(self, resources: list[dict[str, Any]], page: int = 1_000, ids: int = 1_000) -> None:
         super().__init__(resources)
         self.page, self.ids, self.answers = page, ids, 0
-        self.fails: Exception = Refused(Reply(400))
+        self.fails: Exception = RequestRefused(Reply(400))
 
     def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
         [whole] = super().pages(resource_type, params)
@@ -132,7 +132,8 @@ def test_a_target_that_refuses_so_many_ids_is_asked_for_fewer(world: World) -> N
 
 @pytest.mark.alike
 @pytest.mark.parametrize(
-    "fails", [NotDone(Reply(413)), pytest.param(Unknown("HTTP 414"), marks=pytest.mark.long), Late("ReadTimeout")]
+    "fails",
+    [NotDone(Reply(413)), pytest.param(UnknownOutcome("HTTP 414"), marks=pytest.mark.long), TimedOut("ReadTimeout")],
 )
 def test_a_target_that_fails_at_so_many_ids_is_asked_for_few_and_not_often(fails: Exception, world: World) -> None:
     """REPORT-01: it may be away, so that each try is a long wait."""
@@ -172,7 +173,7 @@ class Including(Paged):
         by_id = {each["id"]: each for each in self.resources if each["resourceType"] == "Observation"}
         for page in super().pages(resource_type, params):
             if including and self.refuses:
-                raise Refused(Reply(400))
+                raise RequestRefused(Reply(400))
             named = [r["reference"].rpartition("/")[2] for e in page["entry"] for r in e["resource"].get("result", ())]
             wanted = dict.fromkeys(["of-no-report", *named]) if including else {}
             there = [by_id[name] for name in wanted if name in by_id][: self.most]
@@ -209,7 +210,7 @@ def test_results_that_come_with_the_reports_are_not_asked_for_again(world: World
     some.most = 150
     assert read_including(world, some) == 600
     assert sum(some.groups) == 601 - 3 * 149
-    world.published = publish(world.home, world.ledger, kept(world.home, TARGET))
+    world.published = publish(world.home, world.ledger, kept_sweep(world.home, TARGET))
     assert world.rows("SELECT count(*), count(DISTINCT observation_id), sum(value), sum(changes) FROM observation") == [
         (600, 600, sum(range(600)), 0)
     ]
@@ -270,7 +271,13 @@ class FailingWith(Including):
 
 
 FAULTS: list[Exception | str] = [
-    *(NotDone(Reply(403)), NotDone(Reply(413)), Unknown("HTTP 500"), Late("ReadTimeout"), NotSent("no connection")),
+    *(
+        NotDone(Reply(403)),
+        NotDone(Reply(413)),
+        UnknownOutcome("HTTP 500"),
+        TimedOut("ReadTimeout"),
+        NotSent("no connection"),
+    ),
     "odd",
 ]
 
@@ -293,7 +300,7 @@ def test_a_target_that_fails_without_results_too_is_not_asked_a_third_time(world
         def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
             yield from ()
             self.asked.append((resource_type, params))
-            raise Unknown("HTTP 500")
+            raise UnknownOutcome("HTTP 500")
 
     target = Away([])
     with pytest.raises(SweepIncomplete, match="page 1: HTTP 500"):
@@ -317,7 +324,7 @@ def test_a_result_that_a_report_names_by_version_is_read_as_it_is_now(world: Wor
         target = Versioned([*some, *results])
         assert read_including(world, target) == 2
         assert [params["_id"] for _, params in target.asked if params and "_id" in params] == ["o1"]
-        world.published = publish(world.home, world.ledger, kept(world.home, TARGET))
+        world.published = publish(world.home, world.ledger, kept_sweep(world.home, TARGET))
         assert world.rows("SELECT observation_id, value FROM observation") == [("o1", 2.0), ("o2", 3.0)]
 
 

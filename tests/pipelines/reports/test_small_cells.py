@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.reports.pseudonymous import copy, set_key, shown
+from pipelines.reports.pseudonymous import copy, set_key, shown_tables
 from pipelines.reports.small_cells import left_out
 from pipelines.reports.tables import BrokenTable, ColumnOf, ReportTable
 
@@ -85,7 +85,7 @@ def test_a_percentile_of_few_patients_is_empty(bench: duckdb.DuckDBPyConnection)
     table = replace(BROKEN, columns=RESTS)
     bench.execute("CREATE TABLE there.main.t (unit VARCHAR, results INT, patients INT, valued INT, p90 DOUBLE)")
     bench.executemany("INSERT INTO there.main.t VALUES (?, ?, ?, ?, ?)", rows)
-    [left] = shown([table])
+    [left] = shown_tables([table])
     copy(bench, left, "there", 10)
     assert bench.execute("FROM main.t ORDER BY ALL").fetchall() == [
         ("a", 500, 30, None),
@@ -94,7 +94,7 @@ def test_a_percentile_of_few_patients_is_empty(bench: duckdb.DuckDBPyConnection)
     ]
     bare = replace(table, columns=(*RESTS[:4], RESTS[4]._replace(whole="")))
     with pytest.raises(BrokenTable, match="the column p90 is of the kind value: in a table with a column"):
-        shown([bare])
+        shown_tables([bare])
 
 
 TRAITS = (ColumnOf("who", "VARCHAR", "", "patient"), ColumnOf("sex", "VARCHAR", "", "quasi"))
@@ -118,7 +118,7 @@ def test_traits_are_shared_by_patients_and_not_by_rows(bench: duckdb.DuckDBPyCon
 def test_traits_of_no_patient_are_refused(others: tuple[ColumnOf, ...]) -> None:
     """REPORT-30"""
     with pytest.raises(BrokenTable, match="the column sex is of the kind quasi: it has to be in a table with a column"):
-        shown([replace(BROKEN, columns=(TRAITS[1], *others))])
+        shown_tables([replace(BROKEN, columns=(TRAITS[1], *others))])
 
 
 def test_no_total_less_what_is_seen_gives_a_small_count() -> None:

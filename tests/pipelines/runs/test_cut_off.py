@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.client.replies import TargetUnusable
 from pipelines.feeds.files.catalog import load_feeds
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import runs_in
 from pipelines.session.session import Session
@@ -88,7 +88,7 @@ def test_a_batch_with_a_row_in_doubt_has_no_end_though_a_later_run_of_it_was_ove
 
 
 @pytest.mark.alike
-@pytest.mark.parametrize("because", [Unreadable, TargetUnusable])
+@pytest.mark.parametrize("because", [UnreadableFile, TargetUnusable])
 def test_rows_of_a_killed_retry_stay_open_if_the_run_that_goes_on_with_them_fails(
     because, home, target, asked, chartferry, monkeypatch, batches
 ):

@@ -13,11 +13,11 @@ from sqlalchemy.exc import OperationalError
 
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home import disk, spill
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from pipelines.importing import closing as import_closing
-from pipelines.ledger.database import why
+from pipelines.ledger.database import database_message
 from pipelines.ledger.ledger import Ledger
-from pipelines.loading.answered import Result
+from pipelines.loading.answered import RowResult
 from pipelines.loading.intake import Intake
 from pipelines.receiving import stage as receive
 from pipelines.reports import publish
@@ -45,7 +45,7 @@ def tables_full(*_: object, **__: object) -> None:
     ("where", "name", "fails"),
     [
         pytest.param(receive, "_settle", full, id="receive"),
-        pytest.param(spill.Writer, "add_batch", full, id="validate"),
+        pytest.param(spill.ParquetWriter, "add_batch", full, id="validate"),
         pytest.param(Ledger, "intend", ledger_full, id="load"),
         pytest.param(publish, "_build", tables_full, id="publish", marks=pytest.mark.publishes("import_row")),
     ],
@@ -131,7 +131,7 @@ def test_what_could_not_be_taken_in_stays_where_it_was_with_its_control_totals(
     with monkeypatch.context() as patched:
         settle, files = receive._settle, iter([False, True])
         patched.setattr(receive, "_settle", lambda target: full() if next(files) else settle(target))
-        with pytest.raises(Unreadable, match="no space left on the disk"):
+        with pytest.raises(UnreadableFile, match="no space left on the disk"):
             receive.receive(inbox / "payments.csv", feed, tmp_path, NOW)
     assert len(list(inbox.iterdir())) == 2
     assert not list(tmp_path.glob("batches/*/source/*"))
@@ -161,8 +161,8 @@ def test_a_path_that_speaks_of_a_full_disk_is_none(chartferry, home: Path) -> No
 def test_a_ledger_that_has_no_room_says_what_it_needs():
     """LEDGER-10: on a full disk SQLite speaks of its input and output."""
     full = OperationalError("", None, sqlite3.OperationalError("disk I/O error"))
-    assert why(full).startswith("disk I/O error (it, its -wal and -shm")
-    assert "room on the disk" in why(full)
+    assert database_message(full).startswith("disk I/O error (it, its -wal and -shm")
+    assert "room on the disk" in database_message(full)
 
 
 def test_a_database_without_room_for_the_file_beside_it_is_a_full_disk():
@@ -180,7 +180,7 @@ def test_what_could_not_be_written_down_counts_once_when_it_could(tmp_path, monk
         book = work.book(lease, [payment(1), payment(2)])
         first, second = rows = list(Intake(book).rows_to_send())
         book.write_down(rows, [])
-        results = [(first, Result("created", "r1", 201)), (second, Result("refused", None, 422))]
+        results = [(first, RowResult("created", "r1", 201)), (second, RowResult("refused", None, 422))]
         with monkeypatch.context() as broken:
             broken.setattr(work.ledger, breaking, full)
             with pytest.raises(OSError, match="No space"):

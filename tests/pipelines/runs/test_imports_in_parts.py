@@ -15,14 +15,14 @@ from pipelines.dagster.handover import NEVER, newest
 from pipelines.dagster.stages import loading
 from pipelines.dagster.stages.joining import join_all
 from pipelines.dagster.stages.loading import load_all
-from pipelines.dagster.stages.outcome import Outcome
+from pipelines.dagster.stages.outcome import StageOutcome
 from pipelines.dagster.stages.receiving import batch_id_of, receive_all
 from pipelines.dagster.stages.validating import validate_all
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.exits import UNUSABLE
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import lay_out
-from pipelines.loading.loaded import Loaded
+from pipelines.loading.loaded import LoadCounts
 from pipelines.runs import joining, watching, workers
 from pipelines.runs import parts as in_parts
 from pipelines.runs.plan import PARTS_A_WORKER
@@ -95,7 +95,7 @@ def test_a_run_with_a_part_without_an_outcome_goes_on_with_the_next_import(
         lay_out(session.ledger, load.lease, workers)
         of_batch = [load.batch.batch_id]
         shown.extend(json.loads(chartferry("status", *about, "--json")[1])["parts"] for about in ([], of_batch))
-        return Loaded(Counter(created=ROWS), unusable="1 of 8 parts are not done", parts_left=1)
+        return LoadCounts(Counter(created=ROWS), unusable="1 of 8 parts are not done", parts_left=1)
 
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.runs.loading.load_in_parts", all_but_an_outcome)
@@ -164,7 +164,7 @@ def test_a_machine_joins_the_load_of_another_whose_own_workers_load_nothing(mach
     rows = "".join(f"k{n},p{n % PATIENTS},{1 + n % 7}.00,2026-02-{1 + n // 40:02},\n" for n in range(ROWS))
     path, feed = machines.put("one", rows), load_feeds().match("payments.csv")
     assert feed
-    batch, outcome = batch_id_of(feed, path), Outcome()
+    batch, outcome = batch_id_of(feed, path), StageOutcome()
     with (
         session_of(machines, "one") as one,
         session_of(machines, "two") as two,
@@ -196,7 +196,7 @@ def test_a_load_that_another_process_ended_meanwhile_is_not_made_again(machines,
     rows = "".join(f"k{n},p{n % 4},1.00,2026-02-01,\n" for n in range(12))
     path, feed = machines.put("one", rows), load_feeds().match("payments.csv")
     assert feed
-    batch, outcome = batch_id_of(feed, path), Outcome()
+    batch, outcome = batch_id_of(feed, path), StageOutcome()
     with session_of(machines, "one") as one, session_of(machines, "two") as two:
         receive_all(feed, machines.home("one"), [batch], one.inbox, one.batches)
         assert not validate_all(one, feed, [batch], NEVER).failed

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 import pytest
 
 from pipelines.client.client import FhirClient
-from pipelines.client.replies import NotSent, Refused, Reply, Unknown
+from pipelines.client.replies import NotSent, Reply, RequestRefused, UnknownOutcome
 from pipelines.client.tokens import Credentials
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.ledger.ledger import Ledger
@@ -142,7 +142,9 @@ def test_what_may_be_misread_goes_into_no_address(home, other, asked):
     assert [each["identifier"] for each in searches(other)] == [["urn:cards|A 1\\|2"]]
 
 
-@pytest.mark.parametrize("answer", [Refused(Reply(400)), Unknown("HTTP 400"), Unknown("HTTP 414")], ids=repr)
+@pytest.mark.parametrize(
+    "answer", [RequestRefused(Reply(400)), UnknownOutcome("HTTP 400"), UnknownOutcome("HTTP 414")], ids=repr
+)
 def test_a_value_that_the_target_refuses_is_a_fault_of_its_row(home, other, asked, monkeypatch, answer):
     """TARGET-07"""
     whole = FhirClient.get

@@ -78,7 +78,7 @@ import sys
 from pathlib import Path
 import duckdb
 from pipelines.loading.accepted import accepted_rows
-from pipelines.verifying.staging import Filling
+from pipelines.verifying.staging import StagingTable
 from tests.support.golden import GOLDEN, validated
 for case in ("payments_csv", "tasks_csv", "answers_csv"):
     folder = Path(sys.argv[1], case)
@@ -87,7 +87,7 @@ for case in ("payments_csv", "tasks_csv", "answers_csv"):
     assert found.rejected
     assert [*accepted_rows(folder / "run-1" / "accepted.parquet", "2026-11-01T00:00:00.000000Z")]
 with duckdb.connect() as db:
-    with Filling(db, "there", "id cents") as there:
+    with StagingTable(db, "there", "id cents") as there:
         there.add(("a", 1))
     assert db.execute("FROM there").fetchall() == [("a", 1)]
 assert "pyarrow" in sys.modules

@@ -8,8 +8,8 @@ import pytest
 
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation import bodies, grouping
-from pipelines.validation.ends import Ends
-from pipelines.validation.outcome import Validated
+from pipelines.validation.ends import RowEnds
+from pipelines.validation.outcome import ValidationResult
 from tests.pipelines.validation.test_soundness import known  # noqa: F401 - a fixture
 from tests.support.validating import rows, validated
 
@@ -61,7 +61,7 @@ class Export:
         return ",".join(cells)
 
 
-def checked(text: str, lookup: Snapshot, folder: Path) -> tuple[Validated, dict[str, Any]]:
+def checked(text: str, lookup: Snapshot, folder: Path) -> tuple[ValidationResult, dict[str, Any]]:
     folder.mkdir()
     found = validated(text, folder, "answers.csv", snapshot=lookup)
     files = {name: rows(found, name) for name in FILES}
@@ -84,7 +84,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 def both_ways(
     text: str, lookup: Snapshot, folder: Path, monkeypatch: pytest.MonkeyPatch, slowly: tuple[object, str, Any]
-) -> Validated:
+) -> ValidationResult:
     """Check a file as it is, and once more with a function replaced: the same. slowly: module, name, replacement."""
     quickly = checked(text, lookup, folder / "quickly")
     monkeypatch.setattr(*slowly)
@@ -101,15 +101,15 @@ def test_responses_are_the_same_without_a_look_at_rows_that_were_met(
 ) -> None:
     """FEED-FILE-09: accepted, rejected and skipped, with all reasons and texts."""
     used: list[int] = []
-    ask = Ends.known
+    ask = RowEnds.known
 
-    def counted(ends: Ends, *given: Any) -> Any:
+    def counted(ends: RowEnds, *given: Any) -> Any:
         found = ask(ends, *given)
         used.append(bool(found))
         return found
 
-    monkeypatch.setattr(Ends, "known", counted)
-    monkeypatch.setattr(Ends, "MOST", 4_000 if seed % 2 else 3)
+    monkeypatch.setattr(RowEnds, "known", counted)
+    monkeypatch.setattr(RowEnds, "MOST", 4_000 if seed % 2 else 3)
     row_by_row = (bodies, "_ends_of", lambda *_: None)
     found = both_ways(Export(seed).text, known, tmp_path, monkeypatch, row_by_row)
     assert found.accepted > 10
@@ -150,14 +150,14 @@ def test_rows_stand_together_when_no_other_is_between_them_and_they_are_not_too_
 
 
 def test_own_words_are_not_remembered(known: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    made: list[Ends] = []
-    make = Ends.__init__
+    made: list[RowEnds] = []
+    make = RowEnds.__init__
 
-    def kept(ends: Ends, *given: Any) -> None:
+    def kept(ends: RowEnds, *given: Any) -> None:
         made.append(ends)
         make(ends, *given)
 
-    monkeypatch.setattr(Ends, "__init__", kept)
+    monkeypatch.setattr(RowEnds, "__init__", kept)
     rows = ["r1,p1,ab,,,,,one,a,,", "r1,p1,ab,,,,,text,,own words,"]
     found, _ = checked("".join(f"{row}\n" for row in [HEADER, *rows]), known, tmp_path / "file")
     assert found.accepted == 1

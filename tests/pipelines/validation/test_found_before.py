@@ -20,14 +20,14 @@ import pytest
 from fhir_service.interface.site import Site
 from pipelines.dagster import metadata
 from pipelines.feeds.files.catalog import BUILTIN, Feed, FeedError, load_feed
-from pipelines.home.batch import CONTROL, Received, Unreadable
+from pipelines.home.batch import CONTROL, ReceivedFile, UnreadableFile
 from pipelines.home.exits import SET_ASIDE
 from pipelines.home.files import sha256_of
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation import earlier
 from pipelines.validation.checking import check_records
 from pipelines.validation.mapping import map_file
-from pipelines.validation.outcome import Validated, read_from, told_as
+from pipelines.validation.outcome import ValidationResult, read_from, told_as
 from pipelines.validation.stage import validate
 from tests.support.exports import payments
 from tests.support.golden import CASES, GOLDEN, NOW, SITE, databases, file_and_feed, questionnaires
@@ -73,12 +73,12 @@ class World:
     def feed(self) -> Feed:
         return load_feed(next(self.folder.glob("*.toml")))
 
-    def run(self, folder: Path, **more: Any) -> Validated:
+    def run(self, folder: Path, **more: Any) -> ValidationResult:
         """A run over the file, which comes later than at the last time."""
         self.times += 1
         (asked := folder.parent / f"databases-{self.times}").mkdir(parents=True)
         at, size = NOW + timedelta(hours=self.times), self.file.stat().st_size
-        received = Received("batch-0", sha256_of(self.file), self.file, self.name, size, at)
+        received = ReceivedFile("batch-0", sha256_of(self.file), self.file, self.name, size, at)
         feed = self.feed
 
         def reads(*given: Any) -> Any:
@@ -185,7 +185,7 @@ def found_in(world: World, folder: Path, **more: Any) -> Any:
     """All that a run found: its counts and its tables, row for row, or why the file cannot be read."""
     try:
         found = world.run(folder, **more)
-    except Unreadable as error:
+    except UnreadableFile as error:
         return str(error)
     counts = {each.name: getattr(found, each.name) for each in fields(found) if each.name not in ("folder", "found_in")}
     paths = ((name, folder / f"{name}.parquet") for name in TABLES)
@@ -303,7 +303,7 @@ def test_a_full_disk_keeps_nothing_and_the_file_is_checked_to_its_end(
 def test_a_dry_run_neither_hashes_nor_keeps_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its folder is no run's, and has none beside it."""
     world = World.of("payments_csv", tmp_path)
-    monkeypatch.setattr(earlier.Basis, "hash", lambda _: pytest.fail("it is hashed"))
+    monkeypatch.setattr(earlier.ValidationBasis, "hash", lambda _: pytest.fail("it is hashed"))
     assert world.run(tmp_path / "batch" / "run").accepted
     assert not [*tmp_path.rglob(earlier.FOUND)]
 
@@ -350,7 +350,7 @@ def test_all_that_validating_is_given_is_part_of_the_basis_or_decides_nothing() 
     """Whoever gives it more has to say here which of the two that is."""
     assert {*inspect.signature(validate).parameters} == DECIDE | DO_NOT
     of_file = {"batch_id", "sha256", "path_in_batch", "file_name", "size"}
-    assert {each.name for each in fields(Received)} == of_file | {"received_at"}
+    assert {each.name for each in fields(ReceivedFile)} == of_file | {"received_at"}
     assert {each.name for each in fields(Feed)} == {"file", "path", "builtin", "tables", "hash", "environ"}
     assert {each.name for each in fields(Site)} == {"base_url", "vendor", "customer"}
     assert vars(Snapshot()).keys() == {"questionnaires", "canonicals"}

@@ -13,11 +13,11 @@ from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import Catalog, load_feeds
 from pipelines.feeds.reading import chunks as reading
-from pipelines.home.batch import Received, Unreadable
+from pipelines.home.batch import ReceivedFile, UnreadableFile
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation import grouping
 from pipelines.validation.checking import check_records
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.stage import validate
 from tests.support.generated_cells import FORM, MARKER, TOML
 from tests.support.generated_files import FileMaker, GeneratedFile
@@ -60,11 +60,11 @@ class Campaign:
         path.write_bytes(file.data)
         feed = self.catalog.match(file.name)
         assert feed
-        received = Received("b", "0" * 64, path, file.name, len(file.data), NOW)
+        received = ReceivedFile("b", "0" * 64, path, file.name, len(file.data), NOW)
         self.counts["files"] += 1
         try:
             found = validate(received, feed, SNAPSHOT, Site(), folder)
-        except Unreadable as error:
+        except UnreadableFile as error:
             self.counts["unreadable"] += 1
             self.tells_of_no_cell(file, str(error))
             assert not list(folder.iterdir())
@@ -91,7 +91,7 @@ class Campaign:
 class Outcome:
     """What validation made of a file."""
 
-    def __init__(self, file: GeneratedFile, found: Validated, mapped: list[Mapped]) -> None:
+    def __init__(self, file: GeneratedFile, found: ValidationResult, mapped: list[Mapped]) -> None:
         self.file, self.found, self.mapped = file, found, sorted(mapped)
         self.accepted, self.skipped, self.rejects = (
             pq.read_table(found.folder / f"{name}.parquet").to_pylist() for name in ("accepted", "skipped", "rejects")

@@ -14,7 +14,7 @@ import pytest
 from pipelines.ledger.notes import Group
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.shared_notes import group_of
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import ValidationResult
 from tests.support.golden import CASES, GOLDEN, NOW, file_and_feed, validated
 
 
@@ -40,7 +40,7 @@ def test_a_feed_makes_of_a_file_what_the_golden_folder_shows(case: str, tmp_path
     assert_all_is_accounted_for(found)
 
 
-def counts(found: Validated) -> str:
+def counts(found: ValidationResult) -> str:
     elsewhere = ("folder", "known_elsewhere", "unconfirmed", "noticed", "places", "found_in")
     shown = {field.name: getattr(found, field.name) for field in fields(found) if field.name not in elsewhere}
     return json.dumps(shown, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
@@ -72,7 +72,7 @@ def readable(row: dict) -> dict:
     return shown
 
 
-def assert_all_is_accounted_for(found: Validated) -> None:
+def assert_all_is_accounted_for(found: ValidationResult) -> None:
     """FEED-FILE-09: lines = header + not taken + the lines of all records; records = accepted + rejected."""
     tables = [pq.read_table(found.folder / f"{name}.parquet") for name in ("accepted", "rejects", "skipped")]
     assert found.lines == found.header + found.not_taken + sum(sum(table["lines"].to_pylist()) for table in tables)

@@ -12,7 +12,7 @@ import pytest
 
 from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import load_feeds
-from pipelines.home.batch import Received, Unreadable
+from pipelines.home.batch import ReceivedFile, UnreadableFile
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.stage import validate
 
@@ -152,12 +152,12 @@ def most_memory() -> int:
 def main(path: Path) -> None:
     feed = load_feeds().match(f"payments{path.suffix}")
     assert feed
-    received = Received("b", "0" * 64, path, path.name, path.stat().st_size, datetime.now(UTC))
+    received = ReceivedFile("b", "0" * 64, path, path.name, path.stat().st_size, datetime.now(UTC))
     before = most_memory() / MB
     try:
         found = validate(received, feed, Snapshot(), Site(), path.parent / "run", processes=1)
         said = f"{found.accepted} accepted, {found.rejected} rejected"
-    except Unreadable as error:
+    except UnreadableFile as error:
         said = str(error)
     print(most_memory() / MB, before, said)
 

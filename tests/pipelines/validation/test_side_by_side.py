@@ -15,7 +15,7 @@ import pytest
 
 from pipelines.feeds.reading import chunks as reading
 from pipelines.validation import grouping, side_by_side
-from pipelines.validation.side_by_side import Helper, SideBySide, processes_for
+from pipelines.validation.side_by_side import HelperProcess, SideBySide, processes_for
 from tests.support.crossing import every_second
 from tests.support.golden import CASES, GOLDEN, validated
 from tests.support.helped import make, os_gone
@@ -42,12 +42,12 @@ def kept() -> Iterator[SideBySide]:
 def all_helped(monkeypatch: pytest.MonkeyPatch) -> None:
     """A helper is waited for."""
 
-    def free(helper: Helper) -> bool:
+    def free(helper: HelperProcess) -> bool:
         assert helper._prepared
         helper._prepared.result()
         return True
 
-    monkeypatch.setattr(Helper, "free", property(free))
+    monkeypatch.setattr(HelperProcess, "free", property(free))
 
 
 @pytest.mark.parametrize("case", every_second(CASES))

@@ -15,9 +15,9 @@ from fhir_service.interface.site import Site
 from pipelines.feeds.kinds.answers import ANSWERS
 from pipelines.feeds.kinds.payments import PAYMENTS
 from pipelines.feeds.kinds.tasks import TASKS
-from pipelines.feeds.terms.columns import Column, Fault, labels
+from pipelines.feeds.terms.columns import Column, ValueFault, labels
 from pipelines.feeds.terms.converting import converter
-from pipelines.feeds.terms.record import Around, Kind
+from pipelines.feeds.terms.record import BuilderContext, RecordKind
 from pipelines.feeds.terms.times import Conventions
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.content import dump
@@ -171,17 +171,17 @@ def cell(column: Column, chance: Random) -> Any:
         texts = OF_COLUMNS.get(column.name) or TEXTS[column.shape]
     text = chance.choice(texts[:2] if chance.random() < 0.9 else texts)
     found = labels(text) if column.shape == "labels" else converter(column, Conventions(UTC))(text)
-    return None if isinstance(found, Fault) or found == [] else found
+    return None if isinstance(found, ValueFault) or found == [] else found
 
 
 @pytest.mark.parametrize("kind", [TASKS, PAYMENTS, ANSWERS], ids=lambda kind: kind.name)
-def test_a_record_is_as_sound_by_its_cells_as_it_is_as_a_whole(kind: Kind, known: Snapshot) -> None:
+def test_a_record_is_as_sound_by_its_cells_as_it_is_as_a_whole(kind: RecordKind, known: Snapshot) -> None:
     """TASK-08, PAY-25, QR-11: records of generated cells, sound and not, in any order. The law of the quick way."""
     chance, resource, quick = Random(7), RESOURCES[kind.resource], Counter[tuple[bool, bool]]()
     whole, columns = Soundness(resource, SITE, known), kind.columns[1:]
     judged = [column for column in columns if kind is not ANSWERS or column.element != kind.member]
     by_cell = (SoundByItem if kind is ANSWERS else SoundByCell)(resource, SITE, known, judged)
-    around = Around(SITE, known)
+    around = BuilderContext(SITE, known)
     for number in range(3_000):
         record = dump([cell(column, chance) for column in columns])
         values = dict(zip([column.name for column in columns], orjson.loads(record), strict=True))

@@ -99,7 +99,7 @@ def test_the_memory_of_sorting_is_enough_for_long_rows_and_for_keys_that_all_com
     monkeypatch.setattr(files, "open_in_memory", lambda settings: duckdb.connect(":memory:", config=dict(settings)))
     dice = random.Random(rows)
     at = [dice.randrange(10**13) for _ in range(rows)]
-    with spill.Writer(tmp_path / "mapped.parquet", MAPPED) as writer:
+    with spill.ParquetWriter(tmp_path / "mapped.parquet", MAPPED) as writer:
         for begin in range(0, rows, 2_000):
             lines = range(begin, begin + 2_000)
             columns = dict.fromkeys(MAPPED.names, [None] * len(lines)) | {

@@ -11,7 +11,7 @@ import pytest
 
 from fhir_service.interface.site import Site
 from pipelines.feeds.reading.packed import contents
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import UnreadableFile
 from pipelines.validation import grouping
 from tests.support.validating import PAYMENTS as HEADER
 from tests.support.validating import rows, validated
@@ -63,7 +63,7 @@ UNREADABLE = {
 def test_a_file_whose_rows_cannot_be_told_apart_ends_with_one_sentence(case: str, tmp_path: Path) -> None:
     """FEED-FILE-02."""
     content, fragment = UNREADABLE[case]
-    with pytest.raises(Unreadable) as error:
+    with pytest.raises(UnreadableFile) as error:
         validated(content, tmp_path)
     sentence = str(error.value)
     assert sentence.startswith("payments.csv: ")
@@ -80,7 +80,7 @@ def test_bytes_named_gz_are_told_for_what_they_are(tmp_path: Path) -> None:
         (gzip.compress(bytes(5_000)), "the file has zero bytes where rows should be"),
         (gzip.compress(b"PK\x03\x04" + bytes(60)), "the file is a workbook (.xlsx, .ods) or a zip archive"),
     ):
-        with pytest.raises(Unreadable, match=re.escape(fragment)):
+        with pytest.raises(UnreadableFile, match=re.escape(fragment)):
             validated(content, tmp_path, "payments.csv.gz")
     plain = tmp_path / "till"
     plain.write_bytes(b"no gzip")
@@ -109,7 +109,7 @@ def test_bytes_named_gz_are_told_for_what_they_are(tmp_path: Path) -> None:
 )
 def test_ndjson_that_is_none_ends_with_one_sentence(content: bytes, fragment: str, tmp_path: Path) -> None:
     """FEED-FILE-04."""
-    with pytest.raises(Unreadable, match=fragment):
+    with pytest.raises(UnreadableFile, match=fragment):
         validated(content, tmp_path, "payments.ndjson")
 
 

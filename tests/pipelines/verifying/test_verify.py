@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import select, update
 
 from pipelines.client.client import FhirClient
-from pipelines.client.replies import Refused, Reply
+from pipelines.client.replies import Reply, RequestRefused
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import records
 from pipelines.verifying.verified import MEANING
@@ -185,7 +185,7 @@ def test_a_target_that_refuses_large_pages_is_read_in_its_own(batch, asked, monk
 
     def get(client, path):
         if "_count=1000" in path:
-            raise Refused(Reply(400))
+            raise RequestRefused(Reply(400))
         return whole(client, path)
 
     monkeypatch.setattr(FhirClient, "get", get)

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from fhir_service.audit.chain import ChainedFile
 from fhir_service.audit.records import Audit, Touch, touch
 from fhir_service.requests import submitting
-from fhir_service.web.middleware import Surroundings
+from fhir_service.web.middleware import Middleware
 from tests.conftest import FROZEN, Running
 from tests.support.audits import audit_of, lines, verify
 from tests.support.bodies import send, task
@@ -177,7 +177,7 @@ def test_what_a_request_that_was_cut_off_did_is_on_record(fresh_service: Running
 
     async def cut_off() -> None:
         scope = {"type": "http", "method": "POST", "path": "/metadata", "headers": [], "query_string": b""}
-        asking: Any = Surroundings(application, service, ())(scope, None, None)  # type: ignore[arg-type]
+        asking: Any = Middleware(application, service, ())(scope, None, None)  # type: ignore[arg-type]
         asked = asyncio.create_task(asking)
         await asyncio.sleep(0)
         assert waiting

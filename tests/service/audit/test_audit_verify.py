@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from fhir_service.__main__ import main
-from fhir_service.audit.chain import ChainedFile, Head, examine, files_of, head_file
+from fhir_service.audit.chain import ChainedFile, FileHead, examine, files_of, head_file
 from tests.conftest import Running
 from tests.support.audits import READ, audit_of, lines, verify, written
 from tests.support.bodies import send, task
@@ -245,6 +245,6 @@ def test_the_chain_costs_one_write_for_a_group(tmp_path: Path) -> None:
     calls.clear()
     file.append([READ] * 500, keep=True)
     assert len(calls) == 1
-    assert Head.of(tmp_path / "audit.ndjson") == Head(
+    assert FileHead.of(tmp_path / "audit.ndjson") == FileHead(
         (tmp_path / "audit.ndjson").stat().st_size, examine(files_of(tmp_path / "audit.ndjson"), [])[0].ends
     )

@@ -16,7 +16,7 @@ from fhir_service.auth.token_address import token_response
 from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.scopes import Caller, ScopeError, within
 from fhir_service.interface.site import Site
-from fhir_service.store.bodies import Bodies
+from fhir_service.store.bodies import BodyCache
 from fhir_service.store.store import Store
 from fhir_service.store.tables import CLIENT, TOKEN
 from fhir_service.writing.writer import Writer
@@ -50,7 +50,7 @@ def store(tmp_path, empty):
 
 @pytest.fixture
 def writer(store, clock):
-    started = Writer(store, Site(), clock, lambda: "unused", Bodies(0))
+    started = Writer(store, Site(), clock, lambda: "unused", BodyCache(0))
     yield started
     started.close()
 

@@ -16,7 +16,7 @@ from fhir_service.auth.assertions import TYPE
 from fhir_service.auth.client_keys import BadKeys, FetchedKeys, key_set, keys_in
 from fhir_service.auth.clients import Auth, UnknownClient
 from fhir_service.interface.site import Site
-from fhir_service.store.bodies import Bodies
+from fhir_service.store.bodies import BodyCache
 from fhir_service.store.store import Store
 from fhir_service.writing.writer import Writer
 from tests.conftest import BOTH, Database
@@ -53,7 +53,7 @@ def clock() -> Clock:
 def auth(tmp_path: Path, empty: Database, clock: Clock) -> Iterator[Auth]:
     with empty(tmp_path) as url:
         store = Store.open(url)
-        writer = Writer(store, Site(), clock, lambda: "unused", Bodies(0))
+        writer = Writer(store, Site(), clock, lambda: "unused", BodyCache(0))
         yield Auth(store, writer, clock, audience=ADDRESS)
         writer.close()
         store.close()

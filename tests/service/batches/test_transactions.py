@@ -131,7 +131,7 @@ def test_references_between_entries_are_replaced_by_the_ids_given() -> None:
     named = {"for": {"reference": "urn:uuid:1"}, "note": [{"authorReference": {"reference": "urn:uuid:3"}}]}
     second = {"request": {"method": "POST", "url": "Task"}, "resource": named}
     third = {"fullUrl": "urn:uuid:3", "request": {"method": "PUT", "url": "Task/t"}, "resource": None}
-    links = transaction.linked([first, second, third], lambda: next(ids))
+    links = transaction.entry_links([first, second, third], lambda: next(ids))
     assert links.ids == ["a", "b", ""]
     links.refer(second)
     assert named == {"for": {"reference": "Task/a"}, "note": [{"authorReference": {"reference": "Task/t"}}]}

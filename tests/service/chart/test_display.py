@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fhir_service.chart.answers import displayed, enabled, holds
+from fhir_service.chart.answers import displayed_response, holds, is_displayed
 from fhir_service.chart.pages import moment, money
 from fhir_service.chart.session import goal
 from tests.service.chart.world import INTERNAL, VENDOR
@@ -59,11 +59,11 @@ def test_several_conditions_are_joined_by_all_or_any(behavior: str | None, answe
     """CHART-12."""
     conditions = [{"question": q, "operator": "exists", "answerBoolean": True} for q in "ab"]
     item = {"linkId": "c", "enableWhen": conditions} | ({"enableBehavior": behavior} if behavior else {})
-    assert enabled(item, {q: [{"valueString": "x"}] for q in answered}) is expected
+    assert is_displayed(item, {q: [{"valueString": "x"}] for q in answered}) is expected
 
 
 def test_an_item_without_conditions_is_displayed() -> None:
-    assert enabled({"linkId": "a"}, {})
+    assert is_displayed({"linkId": "a"}, {})
 
 
 def shows(question: str, operator: str = "exists", **value: Any) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def outline(display: Any) -> list[Any]:
 
 
 def test_answers_stand_in_the_order_of_the_questionnaire_and_groups_without_anything_to_show_are_left_out() -> None:
-    found = displayed(FORM, filled(c="3", b="2", a="1"))
+    found = displayed_response(FORM, filled(c="3", b="2", a="1"))
     assert outline(found) == [
         ("A", ("1",), []),
         ("G", (), [("B", ("2",), [])]),
@@ -103,7 +103,7 @@ def test_answers_stand_in_the_order_of_the_questionnaire_and_groups_without_anyt
 
 def test_an_answer_that_is_not_displayed_is_counted_and_fulfils_no_condition() -> None:
     """CHART-12: B lies in a group whose condition does not hold, so C is not displayed either."""
-    found = displayed(FORM, filled(b="2", c="3"))
+    found = displayed_response(FORM, filled(b="2", c="3"))
     assert outline(found) == [("A", (), []), ("D", (), [])]
     assert found.hidden == 2
 
@@ -111,7 +111,7 @@ def test_an_answer_that_is_not_displayed_is_counted_and_fulfils_no_condition() -
 def test_a_coding_sent_under_other_words_than_its_option_shows_both() -> None:
     question = {"linkId": "a", "type": "choice", "answerOption": [{"valueCoding": YES | {"display": "Yes"}}]}
     item = {"linkId": "a", "answer": [{"valueCoding": YES | {"display": "No!"}}, {"valueCoding": NO}]}
-    (shown,) = displayed({"item": [question]}, {"item": [item]}).items
+    (shown,) = displayed_response({"item": [question]}, {"item": [item]}).items
     assert shown.answers == ("No! (option: Yes)", "as sent")
 
 

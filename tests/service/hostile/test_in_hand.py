@@ -108,7 +108,7 @@ def test_no_body_counts_for_more_than_the_largest() -> None:
     """Each can be taken when nothing else is under way: else it would be refused for ever."""
     room = in_hand.InHand(100_000)
     for _ in range(in_hand.LARGEST_BODIES):
-        in_hand.Share(room).hold(10**9)
+        in_hand.BodyShare(room).hold(10**9)
     assert room.left == 0
 
 

@@ -97,14 +97,14 @@ def test_no_more_bodies_are_fetched_than_at_once_where_the_first_ones_fill_a_pag
     """LIMIT-18: thirty pages of a hundred tasks of 4 MB each took gigabytes, and most were answered 500."""
     monkeypatch.setattr(page_bytes, "MOST", 1)
     monkeypatch.setattr(page_bytes, "AT_ONCE", 3)
-    monkeypatch.setattr(service.service.reader, "_bodies", kept := bodies.Bodies(1 << 20))
+    monkeypatch.setattr(service.service.reader, "_bodies", kept := bodies.BodyCache(1 << 20))
     assert len(service.client.get("/Task?_count=20").json()["entry"]) == 1
     assert len(kept._entries) <= 3
 
 
 def test_each_reader_has_its_turn_and_no_more_than_the_most_is_fetched_at_once() -> None:
     """Also who wants much, beside others who want little and come again and again."""
-    turns, lock, held, most = page_bytes.Turns(10, 60), threading.Lock(), 0, 0
+    turns, lock, held, most = page_bytes.PageTurns(10, 60), threading.Lock(), 0, 0
 
     def fetch(bodies: int) -> None:
         nonlocal held, most
@@ -121,13 +121,13 @@ def test_each_reader_has_its_turn_and_no_more_than_the_most_is_fetched_at_once()
 
 
 def test_a_page_of_few_waits_for_none_of_many_and_for_no_history() -> None:
-    lanes = page_bytes.Lanes(60)
+    lanes = page_bytes.PageLanes(60)
     with lanes.page(100).hold(page_bytes.AT_ONCE), lanes.history(of_one=False).hold(1), lanes.page(10).hold(10):
         pass
 
 
 def test_a_fetch_that_fails_gives_its_room_back() -> None:
-    turns = page_bytes.Turns(1, 60)
+    turns = page_bytes.PageTurns(1, 60)
     with pytest.raises(KeyError), turns.hold(1):
         raise KeyError
     with turns.hold(1):
@@ -136,7 +136,7 @@ def test_a_fetch_that_fails_gives_its_room_back() -> None:
 
 def test_who_waits_too_long_for_a_turn_is_refused_and_keeps_nobody_else_out() -> None:
     """LIMIT-18: as reads are that take too long; also behind another that waits."""
-    turns = page_bytes.Turns(3, 0.2)
+    turns = page_bytes.PageTurns(3, 0.2)
     with turns.hold(2), ThreadPoolExecutor(2) as pool:
         for waiting in [pool.submit(turns.hold(2).__enter__) for _ in range(2)]:
             with pytest.raises(FhirError) as raised:

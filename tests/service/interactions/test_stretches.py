@@ -32,7 +32,7 @@ def alone(service: Running, query: str, offset: int) -> object:
     """The page, of a service that has nothing in memory and reads no stretch."""
     reader = service.service.reader
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(reader, "_bodies", bodies.Bodies(0))
+        patched.setattr(reader, "_bodies", bodies.BodyCache(0))
         return page(service, query, offset)
 
 
@@ -50,7 +50,7 @@ def test_a_sweep_asks_the_database_once_a_stretch_and_drives_nothing_out_of_memo
     asked = list[int]()
     reading = search._read_stretch
 
-    def counted(reader: read.Reader, query: search.Query) -> None:
+    def counted(reader: read.ResourceReader, query: search.Query) -> None:
         asked.append(query.offset)
         reading(reader, query)
 

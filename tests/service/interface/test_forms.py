@@ -13,7 +13,7 @@ from fhir_service.interface.fast.forms import (
     ID,
     Address,
     Column,
-    Drawn,
+    DrawnValues,
     Each,
     Number,
     Reference,
@@ -40,16 +40,16 @@ FORM = {
     "at": Text("at", or_now=True),
 }
 COLUMNS = [
-    Column(Drawn("name")),
-    Column(Drawn("owner", "reference", convert=id_of)),
-    Column(Drawn("period", "end"), is_date=True),
-    Column(Drawn("note[]", "text")),
-    Column(Drawn("amount", convert=str)),
+    Column(DrawnValues("name")),
+    Column(DrawnValues("owner", "reference", convert=id_of)),
+    Column(DrawnValues("period", "end"), is_date=True),
+    Column(DrawnValues("note[]", "text")),
+    Column(DrawnValues("amount", convert=str)),
 ]
 SIDES = [
-    Side(Drawn("tag[]", "name", many=True), exact=True),
-    Side(Drawn("note[]", many=True, members=("text", "at")), digest=len),
-    Side(Drawn("period", many=True, members=("start", "end"))),
+    Side(DrawnValues("tag[]", "name", many=True), exact=True),
+    Side(DrawnValues("note[]", many=True, members=("text", "at")), digest=len),
+    Side(DrawnValues("period", many=True, members=("start", "end"))),
 ]
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -113,7 +113,7 @@ def test_the_text_is_what_the_form_says_and_what_is_drawn_stands_in_it(body: Sim
 
 
 def test_what_is_required_and_absent_is_told() -> None:
-    draw = Drawn("period", "end", required=True)
+    draw = DrawnValues("period", "end", required=True)
     assert draw({"period": {"end": "2026-01-01"}}) == "2026-01-01"
     with pytest.raises(KeyError, match="end"):
         draw({"period": {}})
@@ -122,13 +122,13 @@ def test_what_is_required_and_absent_is_told() -> None:
 @pytest.mark.parametrize(
     ("draw", "stored"),
     [
-        (Drawn("amount", "value"), {"amount": [{"value": 7}]}),
-        (Drawn("owner", "reference", convert=id_of), {"owner": {"reference": ["Group/g1"]}}),
-        (Drawn("note[]", "text"), {"note": {"text": "x"}}),
-        (Drawn("note[]", "text"), {"note": ["x"]}),
+        (DrawnValues("amount", "value"), {"amount": [{"value": 7}]}),
+        (DrawnValues("owner", "reference", convert=id_of), {"owner": {"reference": ["Group/g1"]}}),
+        (DrawnValues("note[]", "text"), {"note": {"text": "x"}}),
+        (DrawnValues("note[]", "text"), {"note": ["x"]}),
     ],
 )
-def test_a_list_stands_where_the_path_says_and_nowhere_else(draw: Drawn, stored: dict[str, Any]) -> None:
+def test_a_list_stands_where_the_path_says_and_nowhere_else(draw: DrawnValues, stored: dict[str, Any]) -> None:
     """CLI-SVC-10: a body of another shape is not taken for the one that its columns were drawn from."""
     with pytest.raises((TypeError, AttributeError)):
         draw(stored)

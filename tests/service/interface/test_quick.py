@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from fhir_service.interactions import batch, plain
-from fhir_service.interface.fast.structs import Reader, struct_of
+from fhir_service.interface.fast.structs import StructReader, struct_of
 from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.registry import RESOURCES
@@ -72,7 +72,7 @@ RESPONSE: dict[str, Any] = {
     ],
 }
 BODIES: dict[str, dict[str, Any]] = {body["resourceType"]: body for body in (TASK, PAYMENT, RESPONSE)}
-READERS = {name: Reader(struct_of(RESOURCES[name].model)) for name in BODIES}
+READERS = {name: StructReader(struct_of(RESOURCES[name].model)) for name in BODIES}
 ODD = (
     *("null", '""', "[]", "{}", "0", "-0", "-0.0", "5.00", "1E+3", '"5.00"', "true", '"\\u0007"', '"\\u0022"', '"\\b"'),
     *('"\x7f"', '"\x85"', '"\xa0"', '"\\ud800"', '"a\\nb"', '"2026-02-30"', '"2026-02-28"', '"Patient/p1\\n"', '"é"'),

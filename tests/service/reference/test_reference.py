@@ -36,12 +36,12 @@ class Load:
     def __init__(self, service: Service, folder: Path) -> None:
         self.service, self.folder = service, folder
 
-    def __call__(self, *bodies: Any) -> reference.Report:
+    def __call__(self, *bodies: Any) -> reference.LoadReport:
         path = self.folder / "x.ndjson"
         path.write_bytes(b"".join(b if isinstance(b, bytes) else dump_json(b) + b"\n" for b in bodies))
         return self.paths(path)
 
-    def paths(self, *paths: Path) -> reference.Report:
+    def paths(self, *paths: Path) -> reference.LoadReport:
         s = self.service
         return reference.load(list(paths), s.writer, s.store, s.clock, s.new_id, s.site)
 
@@ -51,14 +51,14 @@ def load(service: Service, tmp_path: Path) -> Load:
     return Load(service, tmp_path)
 
 
-def outcomes(report: reference.Report) -> dict[str, tuple[int, ...]]:
+def outcomes(report: reference.LoadReport) -> dict[str, tuple[int, ...]]:
     """created, unchanged, updated, refused, unresolved by type."""
     return {
         c["type"]: (c["created"], c["unchanged"], c["updated"], c["refused"], c["unresolved"]) for c in report["counts"]
     }
 
 
-def reasons(report: reference.Report) -> list[tuple[str, str]]:
+def reasons(report: reference.LoadReport) -> list[tuple[str, str]]:
     return [(p["expression"], p["text"]) for refused in report["refused"] for p in refused["problems"]]
 
 

@@ -16,12 +16,12 @@ from sqlalchemy import Connection, func, select, update
 from fhir_service.admin.checks import check_store
 from fhir_service.admin.telling import tell
 from fhir_service.chart import money
-from fhir_service.chart.paging import Page
+from fhir_service.chart.paging import ListPage
 from fhir_service.ids import new_id
 from fhir_service.interactions import create
 from fhir_service.interactions.if_none_exist import condition as condition_in
-from fhir_service.interactions.read import Reader
-from fhir_service.interactions.update import Status, Update
+from fhir_service.interactions.read import ResourceReader
+from fhir_service.interactions.update import StatusUpdate, Update
 from fhir_service.interface.checking import parse
 from fhir_service.interface.json_text import dump_json, parse_json
 from fhir_service.interface.outcomes import EXCEPTION, UNAVAILABLE, FhirError
@@ -113,7 +113,7 @@ def test_a_single_create_takes_no_statement_and_one_flush_of_the_disk(
     store: Path, monkeypatch: pytest.MonkeyPatch, restless: None, body: dict[str, Any]
 ) -> None:
     with opened(store) as service:
-        assert isinstance(created(service, body), create.Created)
+        assert isinstance(created(service, body), create.CreateResult)
         put: list[int] = []
         frames = Frames.put
 
@@ -123,7 +123,7 @@ def test_a_single_create_takes_no_statement_and_one_flush_of_the_disk(
 
         monkeypatch.setattr(Frames, "put", counted)
         with statements(monkeypatch) as seen:
-            assert isinstance(created(service, body), create.Created)
+            assert isinstance(created(service, body), create.CreateResult)
         assert (seen, len(put)) == ([], 1)
 
 
@@ -135,7 +135,7 @@ def test_many_come_into_the_tables_by_as_many_statements_as_one(
     with opened(store) as service:
         for size in (1, 40):
             made = [created(service, make(size * 100 + n)) for n in range(size)]
-            assert all(isinstance(one, create.Created) for one in made)
+            assert all(isinstance(one, create.CreateResult) for one in made)
             with statements(monkeypatch) as seen:
                 service.store.catch_up()
             assert len(seen) == statements_of
@@ -159,15 +159,15 @@ def test_every_reader_sees_what_was_acknowledged(store: Path, restless: None) ->
     """By id, in the tables, by a condition, by an update, and in a transaction of the writer."""
     with opened(store) as service:
         one = created(service, task(1)).id
-        assert list(Reader(service.store, service.reader._bodies).look_up([("Task", one)])) == [("Task", one)]
+        assert list(ResourceReader(service.store, service.reader._bodies).look_up([("Task", one)])) == [("Task", one)]
         two = created(service, task(2)).id
         assert found(service)["task"] == [one, two]
-        assert created(service, task(2), "identifier=urn:test|2") == create.Created(two, existed=True)
+        assert created(service, task(2), "identifier=urn:test|2") == create.CreateResult(two, existed=True)
         three = created(service, task(3), "identifier=urn:test|3")
-        assert created(service, task(3), "identifier=urn:test|3") == create.Created(three.id, existed=True)
+        assert created(service, task(3), "identifier=urn:test|3") == create.CreateResult(three.id, existed=True)
         made = created(service, response(1))
         withdrawn = Update(
-            RESOURCES["QuestionnaireResponse"], made.id, Status("entered-in-error"), "c", service.site, 1
+            RESOURCES["QuestionnaireResponse"], made.id, StatusUpdate("entered-in-error"), "c", service.site, 1
         )
         assert service.writer.submit([withdrawn]).result() == [("p1",)]
         four = created(service, task(4)).id
@@ -178,7 +178,7 @@ def test_every_reader_sees_what_was_acknowledged(store: Path, restless: None) ->
 
 def test_a_read_waits_for_the_tables_only_where_they_lack_its_resource(store: Path, restless: None) -> None:
     with opened(store) as service:
-        reader, old = Reader(service.store, service.reader._bodies), created(service, task(1)).id
+        reader, old = ResourceReader(service.store, service.reader._bodies), created(service, task(1)).id
         service.store.catch_up()
         new = created(service, task(2)).id
         assert list(reader.look_up([("Task", old), ("Task", "nobody")])) == [("Task", old)]
@@ -252,7 +252,7 @@ def singles(service: Service) -> None:
 def bundle(service: Service) -> None:
     """So many payments go straight into the tables."""
     entries = [entry(service, payment(5)) for _ in range(commits.MOST_AHEAD + 1)]
-    assert all(isinstance(one, create.Created) for one in service.writer.submit(entries).result())
+    assert all(isinstance(one, create.CreateResult) for one in service.writer.submit(entries).result())
 
 
 def load(service: Service) -> None:
@@ -307,7 +307,7 @@ def test_a_commit_to_the_tables_that_fails_keeps_no_reader_waiting_and_is_no_gro
             raise OSError
 
         read: list[list[str]] = []
-        status = Status("entered-in-error")
+        status = StatusUpdate("entered-in-error")
         withdrawn = Update(RESOURCES["QuestionnaireResponse"], made[0], status, "c", service.site, 1)
         with monkeypatch.context() as patch:
             patch.setattr(commits.Commits, "_committing", fails)
@@ -513,7 +513,7 @@ def test_a_large_commit_of_which_nobody_knows_whether_it_is_stored_counts_if_it_
         assert (account, charge) == (payments, allocations)
         assert payments == 2 * 5 * (commits.MOST_AHEAD + 1)
         assert isinstance(created(service, payment(owed - payments + 1)), FhirError)
-        assert isinstance(created(service, payment(owed - payments)), create.Created)
+        assert isinstance(created(service, payment(owed - payments)), create.CreateResult)
 
 
 @pytest.mark.long
@@ -528,7 +528,7 @@ def test_what_is_kept_no_longer_is_read_with_its_sums(
         bundle(service)
         left = owed - 2 * 5 * (commits.MOST_AHEAD + 1)
         assert isinstance(created(service, payment(left + 1)), FhirError)
-        assert isinstance(created(service, payment(left)), create.Created)
+        assert isinstance(created(service, payment(left)), create.CreateResult)
 
 
 @pytest.mark.long
@@ -547,7 +547,7 @@ def test_the_chart_shows_what_is_paid_before_it_is_summed_up(store: Path, restle
     with opened(store) as service:
         bundle(service)
         with service.store.read() as connection:
-            shown = money.account(connection, "p1", Page("receipts", 1, 1_000), Page("charges", 1, 1_000))
+            shown = money.account(connection, "p1", ListPage("receipts", 1, 1_000), ListPage("charges", 1, 1_000))
             assert sums(connection)[0] == 0
         told = tell(service.store, "charges", store.with_name("told"))
     paid = 5 * (commits.MOST_AHEAD + 1)

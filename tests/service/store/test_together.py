@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from fhir_service.store.together import Together
+from fhir_service.store.together import SharedLookups
 
 
 class Slow:
@@ -30,7 +30,7 @@ def test_what_comes_while_a_look_up_is_under_way_shares_the_next_and_sees_what_w
     slow = Slow()
 
     async def run() -> list[int | None]:
-        together = Together(slow.find)
+        together = SharedLookups(slow.find)
         first = asyncio.create_task(together.look_up("a"))
         await asyncio.to_thread(slow.begun.acquire, timeout=10)
         slow.stored = {"a": 2, "b": 3}
@@ -47,7 +47,7 @@ def test_a_client_that_goes_away_ends_nobody_elses_look_up() -> None:
     slow = Slow()
 
     async def run() -> int | None:
-        together = Together(slow.find)
+        together = SharedLookups(slow.find)
         gone, stays = (asyncio.create_task(together.look_up("a")) for _ in range(2))
         await asyncio.to_thread(slow.begun.acquire, timeout=10)
         gone.cancel()
@@ -66,7 +66,7 @@ def test_a_look_up_that_fails_fails_for_those_who_share_it_and_not_for_later_one
         return dict.fromkeys(keys, 1)
 
     async def run() -> None:
-        together = Together(find)
+        together = SharedLookups(find)
         both = await asyncio.gather(*(together.look_up(key) for key in "ab"), return_exceptions=True)
         assert [type(one) for one in both] == [OSError, OSError]
         assert await together.look_up("a") == 1
@@ -83,7 +83,7 @@ def test_many_at_once_take_few_look_ups(keys: int) -> None:
         return {each: 2 * each for each in wanted}
 
     async def run() -> list[int | None]:
-        together = Together(find)
+        together = SharedLookups(find)
         return await asyncio.gather(*(together.look_up(number % keys) for number in range(200)))
 
     assert asyncio.run(run()) == [2 * (number % keys) for number in range(200)]

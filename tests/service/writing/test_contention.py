@@ -12,13 +12,13 @@ from sqlalchemy import make_url, text
 
 from bench.proxy import Proxy, proxied
 from fhir_service.admin.checks import check_store
-from fhir_service.interactions.create import Create, Created
+from fhir_service.interactions.create import Create, CreateResult
 from fhir_service.interface.checking import parse
 from fhir_service.interface.json_text import dump_json, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.requests import acts
 from fhir_service.store import postgresql_sessions
-from fhir_service.store.dialect import Way
+from fhir_service.store.dialect import AttemptLocks
 from fhir_service.web.health import Probe
 from fhir_service.writing import contending
 from tests.conftest import Running, running
@@ -74,7 +74,7 @@ def test_a_batch_takes_two_exchanges_whatever_is_in_it(
         one.service.writer.submit([Probe()]).result()
         before = proxy.exchanges
         results = one.service.writer.submit(entries).result()
-        assert {type(result) for result in results} == {Created}, site
+        assert {type(result) for result in results} == {CreateResult}, site
         assert proxy.exchanges - before == 2
 
 
@@ -116,12 +116,12 @@ class Beside:
     """Another process's write, made between the reads and the writes of the first attempts of a batch."""
 
     def __init__(self, found: Running, monkeypatch: pytest.MonkeyPatch, sql: str, times: int = 1) -> None:
-        self.ways: list[Way] = []
+        self.ways: list[AttemptLocks] = []
         self.left = times
         dialect, enter, store = found.service.store.dialect, "enter", "store"
         begin, commit = getattr(dialect, enter), getattr(dialect, store)
 
-        def entered(connection: Any, way: Way) -> Any:
+        def entered(connection: Any, way: AttemptLocks) -> Any:
             self.ways.append(way)
             return begin(connection, way)
 
@@ -140,7 +140,7 @@ def test_a_payment_that_another_one_forestalls_is_decided_again(one: Running, mo
     """PAY-CREATE-08: on what is owed then."""
     beside = Beside(one, monkeypatch, "UPDATE account SET paid = paid + 15000 WHERE patient = 'p1'")
     assert one.client.post("/PaymentNotice", json=payment(100)).status_code == 422
-    assert beside.ways == [Way(), Way(holds=True)]
+    assert beside.ways == [AttemptLocks(), AttemptLocks(holds=True)]
 
 
 def test_an_update_that_another_one_forestalls_is_decided_again(one: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,11 +182,11 @@ def test_what_was_taken_from_a_resource_can_be_created_again(one: Running) -> No
 
 
 def test_who_collides_again_and_again_is_alone_at_last(one: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    dialect, ways = one.service.store.dialect, list[Way]()
+    dialect, ways = one.service.store.dialect, list[AttemptLocks]()
     enter, store = "enter", "store"
     begin, commit = getattr(dialect, enter), getattr(dialect, store)
 
-    def entered(connection: Any, way: Way) -> Any:
+    def entered(connection: Any, way: AttemptLocks) -> Any:
         ways.append(way)
         return begin(connection, way)
 
@@ -285,7 +285,7 @@ def test_pages_show_the_store_as_of_the_first_one(one: Running, url: str, tmp_pa
     """SEARCH-16, SEARCH-17, BUNDLE-07: also where a row whose number comes before is stored later."""
     with running(made(tmp_path / "two"), store=url) as two, one.service.store.engine.connect() as late:
         late.begin()
-        turn = one.service.store.dialect.enter(late, Way())  # type: ignore[attr-defined]
+        turn = one.service.store.dialect.enter(late, AttemptLocks())  # type: ignore[attr-defined]
         turn.fetch([])
         assert two.client.post("/Task", json=task(1)).status_code == 201
         for n in range(2, 6):

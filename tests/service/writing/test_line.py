@@ -8,7 +8,7 @@ import pytest
 
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.writing import line
-from fhir_service.writing.line import LARGE, TURN, Function, Line, Waiting, Work
+from fhir_service.writing.line import LARGE, TURN, WaitingEntries, Work, WriterFunction, WriterQueue
 
 
 class _Entry:
@@ -22,22 +22,22 @@ class _Entry:
     def act(self, desk: Any) -> Any: ...
 
 
-def request(entries: int = 1, whole: bool = False) -> Waiting:
-    return Waiting([_Entry()] * entries, whole)
+def request(entries: int = 1, whole: bool = False) -> WaitingEntries:
+    return WaitingEntries([_Entry()] * entries, whole)
 
 
-def change(resources: bool = False) -> Function:
-    return Function(lambda _: None, resources)
+def change(resources: bool = False) -> WriterFunction:
+    return WriterFunction(lambda _: None, resources)
 
 
-def waiting(*works: Work) -> Line:
-    made = Line()
+def waiting(*works: Work) -> WriterQueue:
+    made = WriterQueue()
     for work in works:
         made.put(work)
     return made
 
 
-def turns(found: Line) -> list[list[Work]]:
+def turns(found: WriterQueue) -> list[list[Work]]:
     """All turns until nothing waits."""
     done = []
     while len(found):
@@ -65,7 +65,7 @@ def test_single_writes_that_go_on_coming_let_each_large_one_have_its_turn() -> N
     for _ in range(6):
         found.put(request())
         works = found.turn()
-        order.append(len(works[0].entries) if isinstance(works[0], Waiting) else 0)
+        order.append(len(works[0].entries) if isinstance(works[0], WaitingEntries) else 0)
         found.took(works, TURN)
     assert order == [500, 1, 500, 1, 500, 1]
 
@@ -86,17 +86,17 @@ def test_what_came_while_the_writer_woke_is_in_its_turn(monkeypatch: pytest.Monk
     assert waiting(*larges).turn() == larges
 
 
-def end(found: Line, works: list[Work], milliseconds: float) -> None:
+def end(found: WriterQueue, works: list[Work], milliseconds: float) -> None:
     """A turn in which each entry was stored, in so much time each."""
     entries = 0
     for work in works:
-        assert isinstance(work, Waiting)
+        assert isinstance(work, WaitingEntries)
         work.future.set_result([None] * len(work.entries))
         entries += len(work.entries)
     found.took(works, milliseconds / 1000 * entries)
 
 
-def beside_single_writes(*works: Work) -> Line:
+def beside_single_writes(*works: Work) -> WriterQueue:
     """What waits where a single write was made just now."""
     found = waiting(single := request())
     assert found.turn() == [single]
@@ -183,7 +183,7 @@ def test_who_writes_again_and_again_is_waited_for_while_nothing_else_is(monkeypa
 
 @pytest.mark.parametrize("seed", range(50))
 def test_each_work_has_one_turn_each_row_keeps_its_order_and_none_waits_for_two_large_turns(seed: int) -> None:
-    dice, found = random.Random(seed), Line()
+    dice, found = random.Random(seed), WriterQueue()
     put: list[Work] = []
     done: list[Work] = []
     passed: dict[int, int] = {}
@@ -226,4 +226,4 @@ def test_each_work_has_one_turn_each_row_keeps_its_order_and_none_waits_for_two_
 def test_a_request_of_few_large_bodies_is_large() -> None:
     assert not request(LARGE - 1).large
     assert request(LARGE).large
-    assert Waiting([_Entry(600 << 10)]).large
+    assert WaitingEntries([_Entry(600 << 10)]).large
