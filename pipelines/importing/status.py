@@ -112,7 +112,7 @@ def status_lines(found: dict[str, Any]) -> Iterable[str]:
             yield from parts_lines(parts)
     for row in found["received"]:
         name = f"{_file(row)} ({row['batch_id']})"
-        yield f"received, but not run yet: {name}; chartferry import continues with it"
+        yield f"received, but the ledger has no run of it: {name}; chartferry import continues with it"
     if not (batches or found["received"]):
         yield "no batches yet"
     if found.get("manifest"):

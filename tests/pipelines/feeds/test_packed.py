@@ -127,7 +127,10 @@ ODD = {
         zipped({"payments-1.csv": ROWS, "payments-2.csv": ROWS.replace("claim_id", "claim")}),
         "payments-2.csv has other columns than payments-1.csv",
     ),
-    "no name that is taken": (zipped({"a.txt": ROWS, "b.txt": ROWS}), "2 files are in the archive, and which of them"),
+    "no name that is taken": (
+        zipped({"a.txt": ROWS, "b.txt": ROWS}),
+        "2 files are in the archive, and the feed does not say",
+    ),
     "a workbook": (zipped({"[Content_Types].xml": "", "xl/workbook.xml": ""}), "the file is a workbook"),
     "an empty file": (zipped({"payments.csv": ""}), "payments.csv: the file is empty"),
     "cut Zstandard": (zstandard(ROWS.encode() * 100)[:-9], "the Zstandard data is cut off or damaged"),

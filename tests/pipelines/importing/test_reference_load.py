@@ -206,7 +206,8 @@ def test_a_target_that_takes_none_says_so_of_each(folder, target, asked):
     target.additions, target.promised = False, []
     found = asked("reference", "load", folder)
     assert counts(found)["Patient"] == {"refused": 3}
-    assert "takes no Patient under a given id" in found["refused"][1]["problems"][0]["text"]
+    said = found["refused"][1]["problems"][0]["text"]
+    assert "accepts a Patient neither under a given id nor by a conditional create" in said
     assert (target.puts, target.writes) == (0, 0)
 
 

@@ -84,7 +84,9 @@ def test_a_file_of_which_no_run_has_begun_is_in_the_status(home, target, chartfe
     [batch] = [each.name for each in (home / "batches").iterdir() if each.name.startswith("payments-")]
     for named in ((), (batch,)):
         code, out, _ = chartferry("status", *named)
-        said = f"received, but not run yet: payments-1.csv ({batch}); chartferry import continues with it"
+        said = (
+            f"received, but the ledger has no run of it: payments-1.csv ({batch}); chartferry import continues with it"
+        )
         assert (code, out.splitlines()) == (0, [said])
         found = json.loads(chartferry("status", *named, "--json")[1])
         assert [(each["batch_id"], each["file_name"]) for each in found["received"]] == [(batch, "payments-1.csv")]
@@ -102,6 +104,6 @@ def test_of_a_file_whose_runs_a_ledger_lost_it_is_not_said_that_none_began(home,
     (home / "inbox" / "payments-2.csv").write_text(PAYMENTS + "B,p1,20.00,2026-03-01,\n")
     assert chartferry("import", home / "inbox" / "payments-2.csv")[0] == 0
     (said,) = [line for line in chartferry("status")[1].splitlines() if line.startswith("received")]
-    assert "the ledger knows no run: payments-1.csv" in said
+    assert "the ledger has no run of it: payments-1.csv" in said
     assert chartferry("import")[0] == 0
     assert len(target.of("PaymentNotice")) == 2

@@ -108,4 +108,4 @@ def test_a_mark_that_cannot_be_removed_is_told_of(home, chartferry, take):
     (home / "batches" / ".received").unlink()
     (home / "batches" / ".received").mkdir()
     code, _, said = chartferry("import", "--clock-is-right")
-    assert (code, "has to be able to write" in said) == (4, True)
+    assert (code, "must be able to write there" in said) == (4, True)

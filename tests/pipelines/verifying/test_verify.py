@@ -63,7 +63,7 @@ def test_only_a_read_says_that_a_row_is_gone(batch, target, asked, chartferry):
     of = [(each["kind"], each["resource_id"]) for each in found["differences"]]
     assert (found["exit_code"], of) == (3, [("gone", lost), ("hidden", late)])
     assert (found["rows"], found["target_cents"]) == ({"PaymentNotice": 2}, 200)
-    assert "1 hidden: the target has them, and its searches do not show them" in chartferry("verify")[1]
+    assert "1 hidden: at the target, but not shown by its searches" in chartferry("verify")[1]
 
 
 def test_what_searches_leave_out_since_it_was_taken_back_is_not_called_hidden(home, target, asked):
