@@ -94,7 +94,7 @@ def test_a_draft_of_a_ledger_asks_which_rows_and_which_amounts_are_payments(tmp_
     text = draft(written(tmp_path, "payments_ledger.csv", LEDGER))
     assert '[take]\n"type" = "..."  # DECIDE: ' in text
     assert re.search(
-        r'^amount = "(amount|payments)"  # DECIDE: which column has the amount paid\? "(?!\1)(amount|payments)" has amounts too',
+        r'^amount = "(amount|payments)"  # DECIDE: which column has the amount paid\? "(?!\1)(amount|payments)" has ',
         text,
         re.MULTILINE,
     )

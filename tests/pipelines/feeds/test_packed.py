@@ -129,7 +129,7 @@ ODD = {
     ),
     "no name that is taken": (
         zipped({"a.txt": ROWS, "b.txt": ROWS}),
-        "2 files are in the archive, and the feed does not say",
+        "2 files are in the archive, and the feed",
     ),
     "a workbook": (zipped({"[Content_Types].xml": "", "xl/workbook.xml": ""}), "the file is a workbook"),
     "an empty file": (zipped({"payments.csv": ""}), "payments.csv: the file is empty"),
