@@ -130,10 +130,14 @@ def _of_zip(path: Path, name: str, patterns: Sequence[str], most: int) -> Conten
     if not members:
         raise UnreadableFile(f"{name}: no file is in the archive; export it again")
     taken = [each for each in members if is_taken(each.filename, patterns)] or members
-    if len(members) > MOST_FILES or (len(taken) > 1 and patterns and not is_taken(taken[0].filename, patterns)):
+    if len(members) > MOST_FILES:
+        raise UnreadableFile(
+            f"{name}: {len(members):,} files are in the archive, and an archive may have {MOST_FILES:,}; split it"
+        )
+    if len(taken) > 1 and patterns and not is_taken(taken[0].filename, patterns):
         raise UnreadableFile(
             f"{name}: {len(members):,} files are in the archive, and the feed does not say which of them to read; "
-            f"name the wanted ones in files = [...] of the feed file (an archive has {MOST_FILES:,} files at most)"
+            "name the wanted ones in files = [...] of the feed file"
         )
     if sum(each.file_size for each in taken) > most:
         raise UnreadableFile(_too_much(name, most))

@@ -127,6 +127,10 @@ ODD = {
         zipped({"payments-1.csv": ROWS, "payments-2.csv": ROWS.replace("claim_id", "claim")}),
         "payments-2.csv has other columns than payments-1.csv",
     ),
+    "too many files": (
+        zipped({f"payments-{number}.csv": "" for number in range(1_001)}),
+        "1,001 files are in the archive, and an archive may have 1,000; split it",
+    ),
     "no name that is taken": (
         zipped({"a.txt": ROWS, "b.txt": ROWS}),
         "2 files are in the archive, and the feed",
