@@ -50,7 +50,7 @@ def test_a_payment_that_nobody_can_tell_waits_for_a_person(home, target, asked, 
 
 
 @pytest.mark.alike
-@pytest.mark.parametrize("step", ["begin", "validate_run", "Doubting.write"])
+@pytest.mark.parametrize("step", ["begin", "validate_run", "LostBatchWriter.write"])
 @pytest.mark.parametrize("untold", [False, True], ids=["told", "untold"])
 def test_one_that_is_stopped_halfway_has_adopted_nothing_yet(
     home, target, asked, chartferry, monkeypatch, additions, step, untold
