@@ -12,7 +12,7 @@ class Capabilities(NamedTuple):
     conditional, identified, searched, validates: the types with conditional create, search by identifier, search by
     `_id`, and `$validate`. dated: the types with a search by the time of the last change. puts: the types that a PUT
     creates under its own id, or may create, since HAPI does so without saying it. includes: what searches include,
-    such as `DiagnosticReport:result`.
+    such as `DiagnosticReport:result`. enforced: the types whose references the target checks itself.
     """
 
     batch: bool = False
@@ -28,6 +28,7 @@ class Capabilities(NamedTuple):
     dated: frozenset[str] = frozenset()
     puts: frozenset[str] = frozenset()
     includes: frozenset[str] = frozenset()
+    enforced: frozenset[str] = frozenset()
 
     @property
     def beyond_interface(self) -> bool:
@@ -71,6 +72,7 @@ def capabilities_of(statement: dict[str, Any]) -> Capabilities:
         dated=types(lambda resource: "_lastUpdated" in everywhere | _params(resource)),
         puts=types(lambda resource: resource.get("updateCreate", "update" in _codes(resource)) is True),
         includes=frozenset(name for each in resources for name in texts_in(each.get("searchInclude"))),
+        enforced=types(lambda resource: "enforced" in texts_in(resource.get("referencePolicy"))),
     )
 
 

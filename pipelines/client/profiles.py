@@ -25,11 +25,11 @@ class Profile(BaseModel):
     """A profile: the content of its file, and the file's name.
 
     software: the name in the statements of its servers. balances: compute balances before sending, since the target
-    keeps none. total: the value of `_total` with which a search counts its results. offset: the parameter of a link
-    that counts resources. conflict: the HTTP status of an update that another one overtook. not_done: HTTP statuses
-    from 500 on with which, given an OperationOutcome, surely nothing of the request was done. rows_a_bundle: the most
-    rows in a bundle. per_second: the most requests a second. elements: by type and name, the value to send where the
-    interface has `{}`.
+    keeps none. checks_references: the target itself refuses a row that refers to something missing. total: the value of
+    `_total` with which a search counts its results. offset: the parameter of a link that counts resources. conflict:
+    the HTTP status of an update that another one overtook. not_done: HTTP statuses from 500 on with which, given an
+    OperationOutcome, surely nothing of the request was done. rows_a_bundle: the most rows in a bundle. per_second: the
+    most requests a second. elements: by type and name, the value to send where the interface has `{}`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -37,6 +37,7 @@ class Profile(BaseModel):
     name: str = INTERFACE
     software: str = ""
     balances: bool = False
+    checks_references: bool = False
     total: str | None = Field(None, pattern=r"^[a-z]{1,20}$")
     offset: str = Field("_offset", pattern=r"^[A-Za-z_-]{1,64}$")
     conflict: int = Field(412, ge=400, le=499)

@@ -36,7 +36,7 @@ class Intake:
     def __init__(self, book: Book) -> None:
         load = book.load
         self._book, self._load, self._batch = book, load, load.batch
-        self._judge = RowJudge(load.batch, load.ledger, book.step.repeats, book.answers)
+        self._judge = RowJudge(load.batch, load.ledger, book.step.repeats, book.answers, load.references.reasons)
         self._unchanged = UnchangedRows(book)
         self._held: HeldLanes | None = None
         of_payments = load.batch.balances and load.resource == "PaymentNotice"

@@ -1,6 +1,6 @@
 """Judge rows by what the ledger knows of their records. A load and its dry run judge alike."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pipelines.feeds.mapping.origins import Origins
@@ -21,6 +21,10 @@ READ_BEFORE = (
 )
 
 
+Reasons = Callable[[Sequence[AcceptedRow]], Mapping[str, Reason]]
+"""Gives by key why rows are set aside."""
+
+
 class JudgedRow(NamedTuple):
     """A row, the known record of its key, and a verdict: `sent`, `update`, `aside`, or the state that the row keeps.
 
@@ -34,10 +38,14 @@ class JudgedRow(NamedTuple):
 
 
 class RowJudge:
-    """Judge of the rows of a batch. verdicts: judges the rows whose records are known."""
+    """Judge of the rows of a batch. verdicts: judges the rows whose records are known. missing: gives the rows that
+    refer to something missing; a dry run does not ask the target for that.
+    """
 
-    def __init__(self, batch: BatchRun, ledger: Ledger, safe: bool, answers: LoadAnswers) -> None:
-        self._batch, self._ledger = batch, ledger
+    def __init__(
+        self, batch: BatchRun, ledger: Ledger, safe: bool, answers: LoadAnswers, missing: Reasons = lambda _: {}
+    ) -> None:
+        self._batch, self._ledger, self._missing = batch, ledger, missing
         of = (batch.target, batch.feed.source, batch.feed.resource)
         self._ended = EndedRejects(ledger, of, batch.batch_id, answers)
         self.verdicts = Verdicts(batch, ledger, safe, answers)
@@ -51,9 +59,10 @@ class RowJudge:
         self.verdicts.by_hand = self._ended.by_hand(row for row in rows if row.key in back)
         judged = [self._judged(row, known.get(row.key)) for row in rows]
         new = [each.row for each in judged if each.verdict == "sent" and not (each.row.intended or each.row.replaces)]
-        ended = self._ended.reasons(new)
+        missing = {key: self._with_column(reason) for key, reason in self._missing(new).items()}
+        reasons = {**missing, **self._ended.reasons(new)}
         for each in judged:
-            reason = ended.get(each.row.key)
+            reason = reasons.get(each.row.key)
             yield JudgedRow(each.row, each.record, "aside", reason) if reason else each
 
     def _judged(self, row: AcceptedRow, record: KnownRecord | None) -> JudgedRow:
@@ -67,6 +76,9 @@ class RowJudge:
         if verdict == "changed":
             return JudgedRow(row, record, "aside", self._changed(row, record))
         return JudgedRow(row, record, verdict)
+
+    def _with_column(self, reason: Reason) -> Reason:
+        return reason._replace(column_name=self._origins.of(reason.expression or ""))
 
     def _taken_back(self, record: KnownRecord) -> Reason:
         batch_id = record.batch_id

@@ -1,6 +1,7 @@
 """A load: the objects that it works with."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
@@ -10,6 +11,7 @@ from pipelines.ledger.lease import HeldRight
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.loaded import BatchRun
 from pipelines.loading.ownership import Owner
+from pipelines.loading.references import References
 from pipelines.loading.row import Identity
 
 
@@ -49,3 +51,8 @@ class Load:
     def owner(self) -> Owner:
         """The owner of the resources that the batch's source has at the target."""
         return Owner.at(self.capabilities, self.batch.target, self.identity)
+
+    @cached_property
+    def references(self) -> References:
+        """The resources that the rows refer to."""
+        return References.at(self.client, self.capabilities, self.resource, self.progress)

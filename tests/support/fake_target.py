@@ -192,6 +192,7 @@ class Handler(Faulty):
             known += [{"name": "_id", "type": "token"}] if "searched" in target.says else []
             conditional = "conditional" in target.says
             shown = {"conditionalCreate": conditional, "searchParam": known, "updateCreate": "puts" in target.says}
+            shown |= {"referencePolicy": ["literal", "enforced"]} if "enforced" in target.says else {}
             kinds = (*BATCHED, *REFERENCE) if "reference" in target.says else BATCHED
             rest = {"resource": [{"type": kind, **shown} for kind in kinds]}
             if target.validate:
