@@ -104,10 +104,13 @@ class Checker:
     def _broken_rules(
         self, line: int, built: BuiltRecord, lines: Sequence[int], told: Sequence[Reason]
     ) -> list[Reason]:
-        """Return the problems by the interface's rules. Those of decided rules may only be warnings."""
-        broken = []
+        """Return the problems by the interface's rules. Those of decided rules may only be warnings.
+
+        A payment that is not in whole cents is a reject everywhere: no sum of payments could hold it.
+        """
+        broken, strict = [], self._strict or (self._of_payments and built.cents is None)
         for reason, is_given in self._faults.of_rules(built, lines, told):
-            if is_given or self._strict:
+            if is_given or strict:
                 broken.append(reason)
             else:
                 self._sorted.warn(line, reason.rule, reason.expression, reason.column, reason.message)

@@ -378,6 +378,27 @@ def test_a_decided_rule_only_warns_towards_a_target_that_is_not_ours(tmp_path: P
     assert (found.accepted, dict(found.warnings)) == (1, {"PAY-25": 1})
 
 
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("whole", [False, True], ids=["columns", "resource"])
+def test_every_accepted_payment_is_in_a_total(whole: bool, strict: bool, tmp_path: Path) -> None:
+    """LEDGER-16, PAY-26, PAY-28: what is not in whole cents is a reject towards any target."""
+    amounts = ("10.00", "10.005", "0.001", "12345678.905", "1000.0", "1" + "0" * 30)
+    if whole:
+        body = '{"resourceType": "PaymentNotice", "id": "k%d", "status": "active", "created": "2026-03-01", '
+        body += '"request": {"reference": "Patient/p1"}, "payment": {}, "recipient": {}, "amount": {"value": %s}}\n'
+        text, name = "".join(body % each for each in enumerate(amounts)), "payments.ndjson"
+    else:
+        text, name = (
+            HEADER + "".join(f"k{at},p1,{each},2026-03-01,\n" for at, each in enumerate(amounts)),
+            "payments.csv",
+        )
+    found = validated(text, tmp_path, name, strict=strict)
+    accepted = [row["amount_cents"] for row in rows(found, "accepted")]
+    assert len(accepted) == 2
+    assert sum(accepted) == found.amount_accepted
+    assert len(accepted) + found.rejected == len(amounts)
+
+
 def test_long_texts_are_in_their_rows_again_once_these_are_sorted(tmp_path: Path) -> None:
     """FEED-FILE-09: they lie aside meanwhile, in accepted rows as in rejects."""
     texts = {f"k{number}": f"{number} " + "é" * (3_000 * (number % 3)) + "." for number in range(40)}
