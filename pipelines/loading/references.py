@@ -12,7 +12,7 @@ from functools import partial
 
 from fhir_service.interface.json_text import parse_json
 from pipelines.client.capabilities import Capabilities
-from pipelines.client.client import FhirClient
+from pipelines.client.client import PAGE, FhirClient
 from pipelines.client.replies import NoResult, RequestRefused, resources_of
 from pipelines.client.threads import threads
 from pipelines.home.progress import Progress
@@ -27,8 +27,6 @@ NOT_SHOWN = (
     "the target does not show a {}: a row that refers to one which is not there is sent, unless the target refuses it"
 )
 ONLY_ID = {"_elements": "id"}
-IDS_A_SEARCH = 100
-"""So many long ids make an address of 6,500 characters, which servers take."""
 AT_ONCE = 4
 MOST_KEPT = 200_000
 """The references kept as known. Beyond it they are looked up anew."""
@@ -70,7 +68,7 @@ class References:
             kind, _, resource_id = name.partition("/")
             ids[kind].append(resource_id)
         for kind, some in ids.items():
-            parts = [some[at : at + IDS_A_SEARCH] for at in range(0, len(some), IDS_A_SEARCH)]
+            parts = [some[at : at + PAGE] for at in range(0, len(some), PAGE)]
             try:
                 with threads(AT_ONCE, "references") as pool:
                     found = [each for part in pool.map(partial(self._shown, kind), parts) for each in part]

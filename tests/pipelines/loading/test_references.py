@@ -1,12 +1,12 @@
 """Rows that refer to a patient or practitioner whom a target does not have, and which it would take."""
 
 from contextlib import closing, contextmanager
-from types import SimpleNamespace
 
 import pytest
 
 from pipelines.client.profiles import Profile
 from pipelines.loading import references
+from pipelines.loading.row import AcceptedRow
 from tests.support.fake_answers import outcome
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.work import Work, payment, task
@@ -111,8 +111,8 @@ def test_what_is_known_of_references_stays_bounded(tmp_path, monkeypatch):
     with working(tmp_path, people=[f"p{number}" for number in range(8)]) as (home, _):
         looked = references.References.at(home.client, home.client.capabilities(), "Task", home.progress)
         for number in range(10):
-            row = SimpleNamespace(key="k", intended=False, body=f'{{"for":{{"reference":"Patient/p{number}"}}}}')
-            row.body = row.body.replace('{"for"', '{"resourceType":"Task","for"')
+            body = f'{{"resourceType":"Task","for":{{"reference":"Patient/p{number}"}}}}'
+            row = AcceptedRow(2, 1, "k", "p", "", "p", None, None, body, "2026-03-01T12:00:00Z")
             assert bool(looked.reasons([row])) is (number > 7)
             assert len(looked._known) <= 4
 
