@@ -114,7 +114,10 @@ def test_no_more_ids_are_asked_for_than_a_page_of_the_target_holds(world: World)
     """REPORT-01: further pages would each repeat the whole address."""
     target = Paged([], page=100)
     swept(world, target, 1_900, 4)
-    assert (target.groups[:2], set(target.groups[3:-1])) == ([500, 500], {100})
+    assert target.groups[:2] == [500, 500]
+    # Two groups are under way at once, so that one or two more may be asked for before the first answer is read.
+    assert target.groups.count(500) <= 4
+    assert set(target.groups) == {500, 100}
     assert target.answers == 19
 
 
