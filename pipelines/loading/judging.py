@@ -39,12 +39,10 @@ class JudgedRow(NamedTuple):
 
 class RowJudge:
     """Judge of the rows of a batch. verdicts: judges the rows whose records are known. missing: gives the rows that
-    refer to something missing; a dry run does not ask the target for that.
+    refer to something missing at the target.
     """
 
-    def __init__(
-        self, batch: BatchRun, ledger: Ledger, safe: bool, answers: LoadAnswers, missing: Reasons = lambda _: {}
-    ) -> None:
+    def __init__(self, batch: BatchRun, ledger: Ledger, safe: bool, answers: LoadAnswers, missing: Reasons) -> None:
         self._batch, self._ledger, self._missing = batch, ledger, missing
         of = (batch.target, batch.feed.source, batch.feed.resource)
         self._ended = EndedRejects(ledger, of, batch.batch_id, answers)

@@ -7,8 +7,10 @@ import pytest
 from pipelines.client.profiles import Profile
 from pipelines.loading import references
 from pipelines.loading.row import AcceptedRow
+from tests.support.exports import put
 from tests.support.fake_answers import outcome
 from tests.support.fake_target import FakeTarget, serving
+from tests.support.validating import PAYMENTS
 from tests.support.work import Work, payment, task
 
 SAYS = ("identifier", "reference", "searched")
@@ -122,3 +124,18 @@ def test_a_target_that_fails_at_the_look_up_gets_the_rows_all_the_same(tmp_path,
     with working(tmp_path) as (home, target):
         monkeypatch.setattr(target, "instead", outcome("exception"))
         assert home.run([payment(1, "p3")]).counts == {"created": 1}
+
+
+def test_a_dry_run_says_the_same_and_sends_nothing(home, target, asked):
+    """TARGET-08"""
+    target.additions, target.promised = False, [*SAYS, *WAYS[1]]
+    target.stored["p1"] = {"resourceType": "Patient", "id": "p1"}
+    put(home, "payments-1.csv", PAYMENTS + "a,p1,10.00,2026-03-01,\nb,p2,20.00,2026-03-01,\n")
+    [dry] = asked("import", "--dry-run")["batches"]
+    assert (dry["waiting"], dry["counts"]["rejected"]) == (1, 1)
+    assert dry["reasons"] == {"TARGET-08": 1}
+    assert target.of("PaymentNotice") == []
+    [batch] = asked("import")["batches"]
+    assert (batch["counts"]["created"], batch["counts"]["rejected"], batch["reasons"]) == (1, 1, dry["reasons"])
+    [reject] = asked("rejects")["rejects"]
+    assert "Patient/p2 is not at the target" in str(reject)
