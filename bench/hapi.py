@@ -29,7 +29,7 @@ sys.path.insert(0, str(HERE.parent))
 from bench.run import environment  # noqa: E402 - the project's own folder is not on a script's path
 from pipelines.client.client import conditional_bundle  # noqa: E402
 from pipelines.client.profiles import ROWS_A_BUNDLE, profile_for  # noqa: E402
-from pipelines.loading.carrying import BUNDLES_AT_ONCE  # noqa: E402
+from pipelines.loading.sending_loop import BUNDLES_AT_ONCE  # noqa: E402
 
 SYSTEM = "urn:chartferry:default:PaymentNotice"
 JSON = {"content-type": "application/fhir+json", "accept": "application/json"}

@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from fhir_service.admin.asking import Door
 from fhir_service.admin.failing import Failed, plainly
+from fhir_service.admin.running_service import Door
 from fhir_service.paths import exists
 from fhir_service.settings import SettingError, Settings
 

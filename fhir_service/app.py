@@ -18,7 +18,7 @@ from fhir_service.face.about import OPEN, about
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.service import Service
-from fhir_service.web import beside
+from fhir_service.web import other_paths
 from fhir_service.web.capability import offered
 from fhir_service.web.http import FACE, BelowPath, Paths, RequiredRight, UnknownPath, route
 from fhir_service.web.middleware import DOOR, Middleware
@@ -26,14 +26,15 @@ from fhir_service.web.middleware import DOOR, Middleware
 
 def create_app(service: Service, further: Sequence[BaseRoute] = ()) -> ASGIApp:
     """Return the ASGI application of a service. further: routes beside the interface, such as the door."""
-    routes: list[BaseRoute] = [*beside.public(service), *beside.documents(service), *chart.routes(service), *further]
+    routes: list[BaseRoute] = [*other_paths.public(service), *other_paths.documents(service)]
+    routes += [*chart.routes(service), *further]
     open_paths = [f"{chart.CHART}/", *([DOOR] if further else [])]
     for resource in offered(service.settings):
         routes += _resource_routes(service, resource, plain.PLAIN)
     if not service.settings.interface_only:
         routes += [
             route("/", POST=plain.batch(service)),
-            route("/metrics", GET=beside.metrics(service)),
+            route("/metrics", GET=other_paths.metrics(service)),
             *_face(service),
         ]
         open_paths += OPEN

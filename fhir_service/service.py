@@ -8,7 +8,7 @@ from importlib.metadata import version
 from fhir_service import ids
 from fhir_service.audit.records import Audit
 from fhir_service.auth.clients import Auth
-from fhir_service.in_hand import InHand
+from fhir_service.body_memory import InHand
 from fhir_service.interactions.documents import Documents
 from fhir_service.interactions.read import ResourceReader
 from fhir_service.interface.site import Site

@@ -19,7 +19,7 @@ from typing import Any, Self
 import duckdb
 import pytest
 
-from pipelines.rehearsing.rehearsed import accounts
+from pipelines.rehearsing.report import accounts
 from tests.support.called import called
 from tests.support.commands import (
     OUTCOMES,

@@ -9,9 +9,9 @@ from sqlalchemy import select
 
 from fhir_service.admin import checks
 from fhir_service.admin import clients as admin_clients
-from fhir_service.admin.asking import Arguments, CommandError, Result
 from fhir_service.admin.copying import copy_store
-from fhir_service.admin.telling import tell
+from fhir_service.admin.running_service import Arguments, CommandError, Result
+from fhir_service.admin.table_data import tell
 from fhir_service.reference import loading as reference
 from fhir_service.reference.reading import ForeignFile, files, first_of_foreign, refuse_foreign
 from fhir_service.service import Service

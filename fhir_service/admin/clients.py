@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fhir_service.admin.asking import Arguments, CommandError, Result
+from fhir_service.admin.running_service import Arguments, CommandError, Result
 from fhir_service.auth.client_keys import BadKeys
 from fhir_service.auth.clients import UnknownClient
 from fhir_service.interface.scopes import EVERYTHING, ScopeError

@@ -9,11 +9,11 @@ from pathlib import Path
 import duckdb
 from sqlalchemy import select
 
-from fhir_service.admin.asking import CommandError, runs
+from fhir_service.admin.running_service import CommandError, runs
 from fhir_service.paths import exists, matching
 from fhir_service.service import Service
 from fhir_service.store.dialects import DuckDb, dialect_of
-from fhir_service.store.room import is_full
+from fhir_service.store.disk_errors import is_full
 from fhir_service.store.store import Store
 from fhir_service.store.tables import metadata
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from fhir_service.admin.asking import CommandError
+from fhir_service.admin.running_service import CommandError
 
 BUSY = 5
 
@@ -38,9 +38,9 @@ def plainly(store: Path | None = None) -> Iterator[None]:
 def sentence_of(error: Exception, store: Path | None) -> str | None:
     """Return the line that says why a command failed; None for a fault of the software: its text may hold values."""
     from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
+    from fhir_service.store.disk_errors import is_full
     from fhir_service.store.migrations import StoreVersion
     from fhir_service.store.opening import StoreBusy
-    from fhir_service.store.room import is_full
     from fhir_service.writing.commits import CommitFailed
 
     if isinstance(error, CommitFailed):

@@ -17,7 +17,7 @@ import orjson
 from starlette.requests import Request
 
 from fhir_service.audit.chain import ChainedFile, files_of, records_of
-from fhir_service.audit.strangers import Stranger, shown
+from fhir_service.audit.unknown_ids import Stranger, shown
 from fhir_service.audit.witnesses import Witnesses
 from fhir_service.interface.outcomes import NOT_FOUND, UNAVAILABLE, FhirError
 from fhir_service.store.changes import Witness

@@ -24,8 +24,8 @@ from fhir_service.auth.signing_clients import ASSERTION_FIELDS, SigningClients, 
 from fhir_service.interface.datatypes import CONTROLS
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.scopes import CHART_TYPES, EVERYTHING, Caller, ScopeError, grants, unauthenticated, within
+from fhir_service.store.shared_lookups import SharedLookups
 from fhir_service.store.tables import CLIENT, CLIENT_KEYS, NOT_REVOKED, TOKEN
-from fhir_service.store.together import SharedLookups
 
 if TYPE_CHECKING:
     from fhir_service.store.store import Store

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from fhir_service.audit.records import touch
-from fhir_service.audit.strangers import Stranger
+from fhir_service.audit.unknown_ids import Stranger
 from fhir_service.chart import money, records, tasks, timeline
 from fhir_service.chart.pages import Pages
 from fhir_service.chart.paging import ListPage

@@ -5,9 +5,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fhir_service.batches.answering import answer_bundle
-from fhir_service.face.asked import OF_READS, OF_WRITES, form_alone, form_and_rest
+from fhir_service.face.answers import face_answer
 from fhir_service.face.batches import rendering
-from fhir_service.face.shown import face_answer
+from fhir_service.face.form_parameters import OF_READS, OF_WRITES, form_alone, form_and_rest
 from fhir_service.face.statement import face_statement
 from fhir_service.interface.json_text import dump_json
 from fhir_service.service import VERSION, Service

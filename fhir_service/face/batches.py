@@ -6,10 +6,10 @@ from typing import Any
 import orjson
 
 from fhir_service.batches.answering import Rendering
-from fhir_service.face.asked import AnswerForm
-from fhir_service.face.fetched import fetched_at_face
+from fhir_service.face.batch_reads import fetched_at_face
+from fhir_service.face.form_parameters import AnswerForm
 from fhir_service.face.rendering import Shown
-from fhir_service.face.stored import NEW, WrittenResource, entry_of, stored_versions
+from fhir_service.face.written_resources import NEW, WrittenResource, entry_of, stored_versions
 from fhir_service.interactions import batch, create, update
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import FhirError, outcome_of

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from fhir_service.face.asked import AnswerForm
+from fhir_service.face.form_parameters import AnswerForm
 
 ALWAYS = ("resourceType", "id", "meta", "implicitRules")
 SUBSETTED = {"system": "http://terminology.hl7.org/CodeSystem/v3-ObservationValue", "code": "SUBSETTED"}

@@ -7,10 +7,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fhir_service.face.asked import OF_READS, OF_WRITES, form_alone, form_and_rest
+from fhir_service.face.answers import body_of, face_answer, is_known
+from fhir_service.face.form_parameters import OF_READS, OF_WRITES, form_alone, form_and_rest
 from fhir_service.face.rendering import history_bundle
 from fhir_service.face.searching import of_history, page_of
-from fhir_service.face.shown import body_of, face_answer, is_known
 from fhir_service.interactions.validate import outcome
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.vocabulary import Resource

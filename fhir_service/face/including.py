@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, func, select
 
-from fhir_service.face.asked import AnswerForm
+from fhir_service.face.form_parameters import AnswerForm
 from fhir_service.face.rendering import in_form, resource_of
 from fhir_service.interactions.conditions import bad
 from fhir_service.interface.json_text import parse_json

@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from fhir_service.face.asked import AnswerForm
 from fhir_service.face.elements import part
+from fhir_service.face.form_parameters import AnswerForm
 from fhir_service.interactions.paging import Page
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.site import STORED, Site

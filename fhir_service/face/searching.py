@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from fhir_service.face.asked import OF_READS, OF_SEARCHES, AnswerForm, form_and_rest
+from fhir_service.face.form_parameters import OF_READS, OF_SEARCHES, AnswerForm, form_and_rest
 from fhir_service.face.including import included_resources, wanted_includes
 from fhir_service.face.rendering import searchset
 from fhir_service.interactions.paging import Pairs

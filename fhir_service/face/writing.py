@@ -8,10 +8,10 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fhir_service.face.asked import OF_WRITES, form_alone, form_and_rest
+from fhir_service.face.answers import body_of, face_answer, tag_of
 from fhir_service.face.elements import is_part
+from fhir_service.face.form_parameters import OF_WRITES, form_alone, form_and_rest
 from fhir_service.face.rendering import at_face
-from fhir_service.face.shown import body_of, face_answer, tag_of
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import BUSINESS_RULE, FhirError, issue, operation_outcome
 from fhir_service.interface.vocabulary import Resource

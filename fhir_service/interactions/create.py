@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fhir_service.audit.strangers import Stranger
+from fhir_service.audit.unknown_ids import Stranger
 from fhir_service.interactions.effects import EFFECTS
 from fhir_service.interface.checking import is_sound, rule_problems
 from fhir_service.interface.datatypes import id_of

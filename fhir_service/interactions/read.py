@@ -16,9 +16,9 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.store import page_bytes
 from fhir_service.store.bodies import OVERHEAD, BodyCache, Epoch, Reference, SearchKey, StoredVersion, Stretch
+from fhir_service.store.shared_lookups import SharedLookups
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES
-from fhir_service.store.together import SharedLookups
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Select, Table, func, literal_column, null, select, text, true
 
 from fhir_service.interactions.conditions import Clause, Condition, alternatives, bad, condition, refuse_too_many
-from fhir_service.interactions.far import spans
+from fhir_service.interactions.far_pages import spans
 from fhir_service.interactions.paging import Page, Pairs, put_once, whole_number
 from fhir_service.interactions.read import ResourceReader, StoreState, columns_of, found_of
 from fhir_service.interface.scopes import unauthenticated

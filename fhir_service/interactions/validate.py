@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from fhir_service.audit.strangers import Stranger
+from fhir_service.audit.unknown_ids import Stranger
 from fhir_service.interactions.create import Create
 from fhir_service.interface.checking import check
 from fhir_service.interface.datatypes import ID_PATTERN, id_of, is_id

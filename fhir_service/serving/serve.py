@@ -14,11 +14,11 @@ from typing import Any
 
 import uvicorn
 
-from fhir_service.admin.asking import Door
-from fhir_service.admin.door import routes
+from fhir_service.admin.running_service import Door
+from fhir_service.admin.service_door import routes
 from fhir_service.app import create_app
 from fhir_service.service import Service
-from fhir_service.serving.leftover import put_on_record
+from fhir_service.serving.audit_after_kill import put_on_record
 from fhir_service.settings import Settings
 from fhir_service.web import traces
 from fhir_service.web.protocol import Protocol

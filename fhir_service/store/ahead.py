@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Engine, select
 from fhir_service.paths import exists
 from fhir_service.store import accounts
 from fhir_service.store.dialects import DuckDb
-from fhir_service.store.frames import ROOM, Frames
+from fhir_service.store.frame_file import ROOM, Frames
 from fhir_service.store.rows import Rows, Sums
 from fhir_service.store.tables import BODIES, STORE, columns_of
 

@@ -12,13 +12,13 @@ from sqlalchemy.exc import DBAPIError
 
 from fhir_service.paths import exists, is_folder
 from fhir_service.store import log_file
-from fhir_service.store.compiled import NAME as DUCKDB
 from fhir_service.store.dialect import Added, Dialect, Row
 from fhir_service.store.digests import Digests
+from fhir_service.store.disk_errors import is_full
+from fhir_service.store.duckdb_dialect import NAME as DUCKDB
+from fhir_service.store.duckdb_raw import appender_of, execute, raw_of
 from fhir_service.store.log_file import LogFile
 from fhir_service.store.opening import opening_failed
-from fhir_service.store.raw import appender_of, execute, raw_of
-from fhir_service.store.room import is_full
 from fhir_service.store.tables import digest
 
 HOMES_OWN = "service.duckdb"

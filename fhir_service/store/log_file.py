@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from fhir_service.store.raw import raw_of
+from fhir_service.store.duckdb_raw import raw_of
 
 log = logging.getLogger(__name__)
 NEVER = "1TB"

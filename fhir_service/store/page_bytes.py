@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from sqlalchemy import ColumnElement, case, func, or_
 
-from fhir_service.store.room import too_much
+from fhir_service.store.disk_errors import too_much
 
 MOST = 8 << 20
 """The most bytes of a page's bodies, unless the first one alone has more."""

@@ -17,12 +17,12 @@ from fhir_service.store.ahead import NAME as AHEAD
 from fhir_service.store.ahead import Ahead, file_of
 from fhir_service.store.dialect import Dialect
 from fhir_service.store.dialects import DuckDb, dialect_of
+from fhir_service.store.disk_errors import too_much, unavailable
 from fhir_service.store.load_label import NAME as LABEL
 from fhir_service.store.load_label import say_label
 from fhir_service.store.migrations import migrate
 from fhir_service.store.page_bytes import PageLanes
-from fhir_service.store.patience import ReadTimeLimit
-from fhir_service.store.room import too_much, unavailable
+from fhir_service.store.read_limits import ReadTimeLimit
 from fhir_service.store.tables import BODIES, PROBE, SCHEMA_VERSION, STORE, metadata
 
 T = TypeVar("T")

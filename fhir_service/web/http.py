@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fhir_service.in_hand import BodyShare, weight
+from fhir_service.body_memory import BodyShare, weight
 from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.outcomes import INVALID, NOT_FOUND, NOT_SUPPORTED, TOO_LARGE, FhirError
 from fhir_service.interface.scopes import Caller, letter_of

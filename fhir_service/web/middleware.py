@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fhir_service.audit.records import audit_unwritable
-from fhir_service.in_hand import BodyShare
+from fhir_service.body_memory import BodyShare
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import EXCEPTION, THROTTLED, FhirError, outcome_of
 from fhir_service.service import Service

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from fhir_service.interface.outcomes import EXCEPTION, UNAVAILABLE, FhirError
 from fhir_service.interface.site import Site
 from fhir_service.store.bodies import BodyCache
-from fhir_service.store.room import unavailable
+from fhir_service.store.disk_errors import unavailable
 from fhir_service.store.store import Store
 from fhir_service.writing.commits import CommitFailed, Commits
 from fhir_service.writing.contending import Witnessed

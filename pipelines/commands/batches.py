@@ -65,7 +65,7 @@ def doubts() -> None:
 @with_target
 def doubts_resolve(at: AtTarget, batch: str | None) -> int:
     """Looks up rows in doubt at the target again, and settles those whose outcome is found. Sends nothing."""
-    from pipelines.runs.resolving import resolve
+    from pipelines.runs.doubt_lookups import resolve
 
     if not batch:
         check_begun(at.home)

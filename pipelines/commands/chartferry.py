@@ -7,9 +7,9 @@ import click
 
 from pipelines.commands import (
     batches,
-    carrying,
     evidence,
     feeds,
+    imports,
     questionnaires,
     rejects,
     rules,
@@ -20,8 +20,8 @@ from pipelines.commands import (
 from pipelines.commands.common import Options, SomePath, as_text
 
 COMMANDS: tuple[click.Command, ...] = (
-    carrying.import_,
-    carrying.rehearse,
+    imports.import_,
+    imports.rehearse,
     target.target,
     target.reference,
     batches.status,

@@ -63,7 +63,7 @@ with_reason = click.option("--why", type=NameArgument(), help="The reason, kept 
 @contextmanager
 def showing_progress() -> Iterator[Progress]:
     """Yield progress on standard error, and close it at the end."""
-    from pipelines.home.bars import progress_on
+    from pipelines.home.progress_bars import progress_on
 
     progress = progress_on(sys.stderr)
     try:

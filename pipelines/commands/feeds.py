@@ -112,7 +112,7 @@ def _asking() -> Callable[[Sequence[str]], str | None]:
 def feeds_expect(options: Options, feed: str) -> int:
     """Drafts expectations for a feed's files, from the files that have come."""
     from pipelines.feeds.files.catalog import home_catalog
-    from pipelines.importing.expected import draft_expectations
+    from pipelines.importing.expectations import draft_expectations
     from pipelines.session.ledger import ledger_of, nothing_in
 
     found = home_catalog(options.home, os.environ, options.feeds).named(feed)

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from pipelines.commands.definitions import DEFINITIONS, DefinitionsReloader, reload_at, stamp_of
+from pipelines.commands.processes import SupervisedProcess, supervise
 from pipelines.commands.supervising import CannotStart, ChildProcess, Say, check_own, free, only_up
 from pipelines.commands.up import ATTENDED, service
-from pipelines.commands.wards import SupervisedProcess, supervise
 from pipelines.home.dagster_folder import (
     CLINIC,
     CODE_SERVER,
@@ -22,7 +22,7 @@ from pipelines.home.dagster_folder import (
 from pipelines.home.dagster_server import problem_of
 from pipelines.home.preparing import prepare_home
 from pipelines.session.clinics import EVERY, Clinic, host_and_port
-from pipelines.session.named import is_bundled, named_target
+from pipelines.session.named_target import is_bundled, named_target
 
 
 def serve(home: Path, environ: Mapping[str, str], address: str, service_port: int, say: Say) -> None:

@@ -27,7 +27,7 @@ def metrics(options: Options, serve: bool, host: str, port: int) -> int:
     from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
     from pipelines.client.threads import A_WHILE
-    from pipelines.importing.figures import Figures
+    from pipelines.importing.prometheus_figures import Figures
     from pipelines.session.ledger import ledger_of
 
     read = Figures(options.home, partial(ledger_of, options.home, os.environ))

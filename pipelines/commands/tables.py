@@ -37,7 +37,7 @@ def reports(at: AtTarget, pseudonymous: bool, study: str | None, smallest_cell: 
 
     With --pseudonymous, ids become keyed pseudonyms, days are moved by patient, and text and small cells are left out.
     """
-    from pipelines.importing.closing import publish_only
+    from pipelines.importing.begin_and_end import publish_only
     from pipelines.reports.pseudonymous import STUDY, Study
     from pipelines.session.publishing import publish_in_bulk
 
@@ -107,7 +107,7 @@ def views_run(options: Options, file: Path, resources: tuple[Path, ...], out: Pa
     from pipelines.home.scratch import throwaway_folder
     from pipelines.reports.views.definition import read_view
     from pipelines.reports.views.run import SUFFIXES, as_bytes, resources_of, run_view
-    from pipelines.session.reading import all_of, reading
+    from pipelines.session.needed_reads import all_of, reading
 
     view = read_view(file)
     if out is not None and out.suffix not in SUFFIXES:

@@ -19,7 +19,7 @@ def target(at: AtTarget, formerly: str | None) -> int:
     from pipelines.session.connections import connect
     from pipelines.session.known_target import take_for
     from pipelines.session.ledger import open_ledger
-    from pipelines.session.offered import ask_target
+    from pipelines.session.statement_report import ask_target
 
     if at.why and not formerly:
         raise click.UsageError("--why goes with --formerly")

@@ -10,16 +10,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipelines.commands.definitions import DEFINITIONS, DefinitionsReloader, reload_at, stamp_of, write_workspace
+from pipelines.commands.processes import SupervisedProcess, supervise
 from pipelines.commands.supervising import LOOPBACK, ChildProcess, FolderRemoved, Say, check_web_host, free, only_up
-from pipelines.commands.wards import SupervisedProcess, supervise
 from pipelines.home.dagster_folder import INSECURE, dagster_environment, is_set, lacking, prepare_dagster_home
 from pipelines.home.preparing import prepare_home
 from pipelines.session.bundled import SERVICE, STORE
-from pipelines.session.named import is_bundled, named_target
+from pipelines.session.named_target import is_bundled, named_target
 
 SERVICE_PORT, WEB_PORT = 8400, 3000
 REFERENCE = "reference"
-ATTENDED = (sys.executable, "-m", "pipelines.dagster.attended")
+ATTENDED = (sys.executable, "-m", "pipelines.dagster.child_process")
 
 
 def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int, say: Say) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipelines.commands.definitions import DefinitionsReloader, reload_at, stamp_of
+from pipelines.commands.processes import SupervisedProcess, supervise
 from pipelines.commands.supervising import LOOPBACK, Say, check_web_host, free, no_answer, only_up
 from pipelines.commands.up import code_server, pages_and_daemon, service
-from pipelines.commands.wards import SupervisedProcess, supervise
 from pipelines.home.dagster_folder import check_at_server, dagster_environment, prepare_shared_dagster
 from pipelines.home.dagster_server import POSTGRES, problem_of
 from pipelines.home.exits import BadSetting

@@ -12,15 +12,15 @@ import orjson
 
 from fhir_service.interface.datatypes import ID_PATTERN
 from pipelines.client.comparison import same_content
-from pipelines.corrections.absent import NO_NEED, check_absent
+from pipelines.corrections.absence import NO_NEED, check_absent
 from pipelines.home.exits import ALL_LOADED
 from pipelines.ledger.doubts import DoubtfulRecord, doubtful, known_resources
-from pipelines.ledger.former import earlier_versions, plan_anew
+from pipelines.ledger.former_versions import earlier_versions, plan_anew
 from pipelines.ledger.rows import Outcome
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files, rows_in
 from pipelines.runs.counting import recount
-from pipelines.session.reading import reading
+from pipelines.session.needed_reads import reading
 from pipelines.session.session import Session
 
 

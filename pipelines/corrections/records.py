@@ -10,13 +10,13 @@ from sqlalchemy import ColumnElement, Text, func, literal, select
 
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.threads import threads
-from pipelines.corrections.moved import is_other
+from pipelines.corrections.moved_resources import is_other
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.spill import ParquetWriter, batches
 from pipelines.ledger import tables as t
-from pipelines.ledger.former import FormerVersion, earlier_versions
+from pipelines.ledger.former_versions import FormerVersion, earlier_versions
 from pipelines.ledger.states import MADE
-from pipelines.session.reading import reading
+from pipelines.session.needed_reads import reading
 from pipelines.session.session import Session
 
 ROWS_A_PIECE = 2_000

@@ -9,8 +9,8 @@ from typing import Any, TextIO
 from pipelines.corrections.sources import Lines
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.chunks import Chunk, RowReader
-from pipelines.feeds.reading.marks import MARKS, csv_lead, marked_line
 from pipelines.feeds.reading.readers import reader_of
+from pipelines.feeds.reading.reject_marks import MARKS, csv_lead, marked_line
 from pipelines.home import spill
 from pipelines.home.batch import ReceivedFile
 from pipelines.home.files import written_whole

@@ -11,12 +11,12 @@ from fhir_service.paths import is_folder, is_link, matching
 from pipelines.home.batch_files import NONE, WITHOUT_ROWS, is_of
 from pipelines.home.counted import counted, word_for
 from pipelines.home.user import user_name
-from pipelines.ledger.answering import OPEN
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import reject_places
+from pipelines.ledger.row_fates import OPEN
 from pipelines.ledger.tables import NotPossible
-from pipelines.ledger.unanswered import is_unanswered
+from pipelines.ledger.unanswered_records import is_unanswered
 from pipelines.session.ledger import ledger_of, nothing_in
 from pipelines.session.session import Session
 

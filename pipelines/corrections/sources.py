@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pipelines.feeds.files.catalog import Catalog, Feed, form_by_name, plain_name
 from pipelines.home.batch import ReceivedFile, received_before
-from pipelines.ledger.answering import OPEN
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import RejectPlace, reasons_of, reject_places
+from pipelines.ledger.row_fates import OPEN
 from pipelines.ledger.rows import Reason
 
 NO_ENTRY = "FEED-FILE-06"

@@ -11,7 +11,7 @@ from typing import Any
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.steps import step_for
 from pipelines.client.threads import threads
-from pipelines.corrections.moved import follow, owner_of
+from pipelines.corrections.moved_resources import follow, owner_of
 from pipelines.corrections.records import (
     LEFT,
     BatchRecord,
@@ -25,7 +25,13 @@ from pipelines.corrections.records import (
     waiting_versions,
 )
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNUSABLE
-from pipelines.ledger.former import FormerVersion, intend_withdrawal, standing_again, undone, withdrawal_given_up
+from pipelines.ledger.former_versions import (
+    FormerVersion,
+    intend_withdrawal,
+    standing_again,
+    undone,
+    withdrawal_given_up,
+)
 from pipelines.ledger.lease import Lease
 from pipelines.loading.changes import Changes
 from pipelines.loading.ownership import NOT_OURS, KnownResource

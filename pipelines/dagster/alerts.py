@@ -20,14 +20,14 @@ import httpx
 
 from pipelines.dagster.inbox.files import LAIN_TOO_LONG, lain_for
 from pipelines.dagster.names import ONE_HOME, RETRIED_AS_TAG, WILL_RETRY_TAG, DagsterNames
+from pipelines.dagster.sensor_common import ticking, understood
 from pipelines.dagster.standing.verdicts import broken_in, unexpected_in
 from pipelines.dagster.tables import PUBLISH, REFRESH
-from pipelines.dagster.ticking import ticking, understood
 from pipelines.dagster.waiting import WaitReason, waiting_now
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import printable_name
 from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG
-from pipelines.importing.broken import FeedProblems, none_taken, not_known
+from pipelines.importing.current_problems import FeedProblems, none_taken, not_known
 from pipelines.ledger.failures import UNREAD, unread
 
 COMMAND, WEBHOOK = "CHARTFERRY_ALERT_COMMAND", "CHARTFERRY_ALERT_WEBHOOK"

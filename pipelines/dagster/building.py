@@ -14,11 +14,11 @@ from pipelines.dagster.queries import query_job
 from pipelines.dagster.reference import JOB, reference_asset
 from pipelines.dagster.reports.assets import report_assets
 from pipelines.dagster.retention import retention_job
+from pipelines.dagster.run_resource import RESOURCE_KEY, workplace_resource
 from pipelines.dagster.sensors import sensors_of
 from pipelines.dagster.standing.sensor import standing_check
-from pipelines.dagster.workplace import RESOURCE_KEY, workplace_resource
 from pipelines.feeds.files.catalog import home_catalog
-from pipelines.session.named import is_bundled
+from pipelines.session.named_target import is_bundled
 
 
 def build(

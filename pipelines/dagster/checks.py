@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from fhir_service.paths import exists
 from pipelines.home.spill import batches
-from pipelines.importing.broken import none_taken, not_known
+from pipelines.importing.current_problems import none_taken, not_known
 from pipelines.ledger.states import LANDED, OUTCOMES
 from pipelines.runs.run import RunResult
 from pipelines.validation.outcome import ValidationResult

@@ -22,7 +22,7 @@ import psutil
 
 from pipelines.dagster.group import end_group
 from pipelines.dagster.names import BY_LAUNCHER_TAG, DagsterNames, runs_of
-from pipelines.home.ticks import last_ticks
+from pipelines.home.sensor_ticks import last_ticks
 
 if TYPE_CHECKING:
     import dagster as dg

@@ -16,8 +16,7 @@ import dagster as dg
 
 from pipelines.dagster.handover import is_signed
 from pipelines.dagster.names import DagsterNames, Job
-from pipelines.dagster.requests import ask_for, result_of
-from pipelines.dagster.since import (
+from pipelines.dagster.recent_events import (
     Back,
     Ended,
     clock_was_right_at,
@@ -26,7 +25,8 @@ from pipelines.dagster.since import (
     taken_back_since,
     tell_taken_back,
 )
-from pipelines.dagster.ticking import ticking, understood
+from pipelines.dagster.requests import ask_for, result_of
+from pipelines.dagster.sensor_common import ticking, understood
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.dagster_folder import TOLD_TAG
 from pipelines.ledger.lease import utc_text

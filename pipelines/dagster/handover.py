@@ -11,11 +11,11 @@ from fhir_service.paths import matching
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import ReceivedFile, received_before
 from pipelines.home.files import write_whole
-from pipelines.ledger.kept import HomeBatches
+from pipelines.ledger.home_batches import HomeBatches
 from pipelines.ledger.manifests import is_of, manifest_in
 from pipelines.runs.beginning import begin
-from pipelines.runs.lost import refuse_lost
-from pipelines.runs.plan import is_first
+from pipelines.runs.lost_runs import refuse_lost
+from pipelines.runs.part_plan import is_first
 from pipelines.runs.run import Run, RunResult
 from pipelines.session.session import Session
 from pipelines.validation.outcome import ValidationResult, read_from, told_as

@@ -13,11 +13,11 @@ from pipelines.dagster.executors import executor_of
 from pipelines.dagster.loaded import loaded_by_one_step, loaded_by_several
 from pipelines.dagster.names import AGAIN, DagsterNames, Job
 from pipelines.dagster.results import carry_out_stage, specs_of
+from pipelines.dagster.run_resource import RunWorkplace, batches_in
 from pipelines.dagster.stages.asset import stage_asset
 from pipelines.dagster.stages.outcome import StageOutcome
 from pipelines.dagster.stages.receiving import receive_at
 from pipelines.dagster.stages.validating import validate_all
-from pipelines.dagster.workplace import RunWorkplace, batches_in
 from pipelines.feeds.files.catalog import Feed
 
 

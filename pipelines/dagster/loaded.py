@@ -13,11 +13,11 @@ import dagster as dg
 from pipelines.dagster.checks import AFTER_LOAD
 from pipelines.dagster.names import AGAIN, DagsterNames
 from pipelines.dagster.results import carry_out_stage, specs_of
+from pipelines.dagster.run_resource import RESOURCE_KEY, RunWorkplace, batches_in, workplace_of
 from pipelines.dagster.stages.asset import loaded_asset, stage_asset
 from pipelines.dagster.stages.joining import join_all, workers_of
 from pipelines.dagster.stages.loading import load_all
 from pipelines.dagster.stages.outcome import StageOutcome
-from pipelines.dagster.workplace import RESOURCE_KEY, RunWorkplace, batches_in, workplace_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.dagster_folder import TOLD_TAG
 

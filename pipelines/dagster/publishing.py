@@ -14,8 +14,8 @@ import dagster as dg
 
 from pipelines.dagster.names import DagsterNames, Job
 from pipelines.dagster.requests import ENDED, UNDER_WAY
+from pipelines.dagster.sensor_common import ticking
 from pipelines.dagster.tables import GROUP, PUBLISH, REFRESH
-from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Feed
 
 NAME = "publish_after_imports"

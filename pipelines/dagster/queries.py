@@ -6,7 +6,7 @@ It works like the command line, so its batches are shown by the sensor `command_
 import dagster as dg
 
 from pipelines.dagster.names import DagsterNames
-from pipelines.dagster.workplace import RESOURCE_KEY, workplace_of
+from pipelines.dagster.run_resource import RESOURCE_KEY, workplace_of
 from pipelines.feeds.files.catalog import Feed, plain
 from pipelines.home.exits import UNREADABLE
 from pipelines.importing.imports import import_query

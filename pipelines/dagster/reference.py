@@ -16,7 +16,7 @@ import dagster as dg
 from fhir_service.paths import is_file, is_folder
 from pipelines.dagster import metadata
 from pipelines.dagster.names import AGAIN, DagsterNames
-from pipelines.dagster.workplace import RESOURCE_KEY, workplace_of
+from pipelines.dagster.run_resource import RESOURCE_KEY, workplace_of
 from pipelines.home.batch import printable_name
 from pipelines.home.counted import listed
 from pipelines.home.files import sha256_of, write_whole

@@ -11,10 +11,10 @@ from typing import Any
 import dagster as dg
 
 from pipelines.dagster.checks import CheckStatement
+from pipelines.dagster.command_line_runs import tell
+from pipelines.dagster.run_resource import RunWorkplace, batches_in, names_in, workplace_of
 from pipelines.dagster.stages.outcome import StageOutcome, failure
 from pipelines.dagster.stages.receiving import batches_of
-from pipelines.dagster.telling import tell
-from pipelines.dagster.workplace import RunWorkplace, batches_in, names_in, workplace_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import ReceivedFile
 from pipelines.home.dagster_folder import TOLD_TAG

@@ -18,13 +18,13 @@ import dagster as dg
 from pipelines.client.pace import pace_of
 from pipelines.dagster.names import DagsterNames, Job
 from pipelines.dagster.requests import ask_for, batches_under_way, result_of
-from pipelines.dagster.ticking import ticking, understood
+from pipelines.dagster.sensor_common import ticking, understood
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.ledger.addresses import known_as
-from pipelines.ledger.kept import HomeBatches
+from pipelines.ledger.home_batches import HomeBatches
 from pipelines.ledger.lease import BEAT_SECONDS, Silence, holders
 from pipelines.ledger.ledger import Ledger
-from pipelines.session.confirmed import without_end
+from pipelines.session.confirmations import without_end
 from pipelines.session.connections import target_now
 from pipelines.session.ledger import ledger_of, open_ledger
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pipelines.dagster.inbox.beyond import out_of_reach
 from pipelines.dagster.inbox.files import lain_for
+from pipelines.dagster.inbox.outside_inbox import out_of_reach
 from pipelines.dagster.reference import looks_new, named_files
 from pipelines.dagster.unfinished import left_batches, somebody_loads
 from pipelines.home.batch import printable_name
 from pipelines.home.counted import listed
 from pipelines.home.inbox import Inbox
-from pipelines.importing.broken import NAMED, loaded_last
+from pipelines.importing.current_problems import NAMED, loaded_last
 from pipelines.session.connections import target_now
 from pipelines.session.ledger import ledger_of
-from pipelines.session.named import is_bundled
+from pipelines.session.named_target import is_bundled
 
 PATIENCE = timedelta(minutes=5)
 

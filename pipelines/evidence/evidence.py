@@ -17,8 +17,8 @@ from pipelines.home.exits import SET_ASIDE
 from pipelines.ledger.tables import NotPossible
 from pipelines.runs.manifest import rules_version, software_version
 from pipelines.session.session import Session
-from pipelines.verifying.verified import MEANING, VerifyResult
 from pipelines.verifying.verify import verify_target
+from pipelines.verifying.verify_result import MEANING, VerifyResult
 
 DIFFERENCES_LISTED = 100
 """The most differences of each kind that an evidence lists; it counts all of them."""

@@ -12,8 +12,8 @@ from pipelines.evidence.exported import rows_of
 from pipelines.home.counted import counted
 from pipelines.home.spill import is_whole
 from pipelines.ledger.manifests import runs_in
+from pipelines.session.needed_reads import reading
 from pipelines.session.questionnaires import Snapshot
-from pipelines.session.reading import reading
 from pipelines.session.session import Session
 
 PERMALINK, RESPONSE = "-permalink", "QuestionnaireResponse"

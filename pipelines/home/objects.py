@@ -14,8 +14,8 @@ from typing import NamedTuple, Self
 from uuid import uuid4
 
 from pipelines.home.batch import CONTROL, is_control
+from pipelines.home.file_growth import is_quiet
 from pipelines.home.inbox import Inbox
-from pipelines.home.quiet import is_quiet
 from pipelines.home.stores import UNREAD, Folder, ListedObject, SomebodyElse, Store, StoreUnusable, store_at
 
 NOTES = ".inbox"

@@ -1,4 +1,4 @@
-"""Progress of a run: bars on a terminal (`bars.py`), plain lines elsewhere. Only names of batches and counts."""
+"""Progress of a run: bars on a terminal (`progress_bars.py`), else plain lines. Only names of batches and counts."""
 
 import time
 from collections.abc import Callable

@@ -21,7 +21,7 @@ from fhir_service.paths import is_folder
 from pipelines.home.batch import reason_of
 from pipelines.home.exits import ExplainedError
 from pipelines.home.files import locked, write_whole, written_whole
-from pipelines.home.past_names import lying_past, unread_key
+from pipelines.home.object_listing import lying_past, unread_key
 
 SCHEMES = ("s3://", "gs://", "az://")
 LACKING = "needs obstore, which is not installed: pip install 'chartferry[cluster]'"

@@ -8,11 +8,11 @@ from sqlalchemy import select
 
 from pipelines.home.user import user_name
 from pipelines.ledger import tables as t
-from pipelines.ledger.kept import HomeBatches
+from pipelines.ledger.home_batches import HomeBatches
 from pipelines.ledger.lease import Holder, Silence, holders_in, is_dead, this_machine, utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import NotPossible
-from pipelines.receiving.moments import begin_anew
+from pipelines.receiving.receipt_times import begin_anew
 from pipelines.session.ledger import ledger_of
 
 CLOCK_IS_RIGHT = "import --clock-is-right"

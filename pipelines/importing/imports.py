@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pipelines.corrections.records import read_by
 from pipelines.feeds.files.catalog import Feed
-from pipelines.importing.carrying_out import import_all
-from pipelines.importing.closing import summary_of
+from pipelines.importing.all_files import import_all
+from pipelines.importing.begin_and_end import summary_of
 from pipelines.importing.objects import TakenIn, take_objects
 from pipelines.importing.retry import mended_rejects
 from pipelines.ledger.tables import NotPossible
@@ -14,7 +14,7 @@ from pipelines.runs.run import RunResult
 from pipelines.runs.summary import Summary
 from pipelines.session.queries import with_queries
 from pipelines.session.session import Session
-from pipelines.session.waiting import (
+from pipelines.session.waiting_files import (
     LeftFile,
     WaitingFile,
     find_files,

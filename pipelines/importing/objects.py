@@ -9,10 +9,10 @@ from pipelines.home.counted import counted, word_for
 from pipelines.home.objects import ObjectInbox
 from pipelines.home.stores import StoreUnusable
 from pipelines.ledger.tables import LedgerError
+from pipelines.receiving.growing_files import QUIET
 from pipelines.receiving.objects import TakenObjects, take_in
-from pipelines.receiving.written import QUIET
 from pipelines.session.session import Session
-from pipelines.session.waiting import LeftFile, WaitingFile
+from pipelines.session.waiting_files import LeftFile, WaitingFile
 
 BUSY = "the file was changed a moment ago: import again when it is complete"
 

@@ -29,10 +29,10 @@ from pipelines.client.threads import threads
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE
 from pipelines.home.files import write_whole
 from pipelines.importing.naming import NamedAtTarget, condition_of, id_as_name, is_another
-from pipelines.loading.answered import TOO_LARGE
+from pipelines.loading.row_results import TOO_LARGE
 from pipelines.session.bundled import STORE, load_reference
 from pipelines.session.connections import TargetConnection
-from pipelines.session.reading import reading
+from pipelines.session.needed_reads import reading
 
 Body = dict[str, Any]
 Outcome = str | Reply | Exception

@@ -14,9 +14,9 @@ from pipelines.corrections.sources import NO_ENTRY, Lines, OutOfReach, lines_by_
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import ReceivedFile
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
-from pipelines.importing.closing import publish_into, summary_of
-from pipelines.ledger.answering import OPEN
+from pipelines.importing.begin_and_end import publish_into, summary_of
 from pipelines.ledger.rejects import RejectPlace, reject_places, settle_resubmitted
+from pipelines.ledger.row_fates import OPEN
 from pipelines.runs.batch import run_over
 from pipelines.runs.run import RunResult
 from pipelines.runs.summary import Summary

@@ -7,12 +7,12 @@ from typing import Any
 
 from pipelines.home.batch import printable_name as as_shown
 from pipelines.importing.parts_under_way import parts_lines, parts_under_way
+from pipelines.ledger.batch_counts import as_of_now
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import newest_manifest
 from pipelines.ledger.reasons import open_reasons
 from pipelines.ledger.rejects import open_by_batch, open_in_batch
-from pipelines.ledger.so_far import as_of_now
 from pipelines.ledger.standing import undo_left_by_batch, undone_by_batch
 from pipelines.ledger.states import OUTCOMES, ROW_STATES
 from pipelines.runs.lines import IN_DOUBT_NEXT, NOT_LOADED_NEXT, aligned, dollars, first_of, undo_left

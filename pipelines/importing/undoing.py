@@ -1,7 +1,7 @@
 """Publish the tables after an undo, since they show the batch's records as created."""
 
 from pipelines.corrections.undo import UndoResult
-from pipelines.importing.closing import publish_into, summary_of
+from pipelines.importing.begin_and_end import publish_into, summary_of
 from pipelines.ledger.standing import undone_by_batch
 from pipelines.runs.lines import SHOWN_NEXT
 from pipelines.session.session import Session

@@ -15,15 +15,15 @@ from sqlalchemy import ColumnElement, Connection, CursorResult, Engine, Executab
 from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.ledger import tables as t
+from pipelines.ledger.batch_store import StoredBatches
 from pipelines.ledger.clock import LedgerClock, Moments
 from pipelines.ledger.database import address_of, database_message, history_of, is_replicated, open_engine
-from pipelines.ledger.in_step import BesideFile, First, InDatabase, InStep, KnownTables, last_of, nothing_first
+from pipelines.ledger.home_batches import HomeBatches
 from pipelines.ledger.journal import Journal, JournalLine
-from pipelines.ledger.kept import HomeBatches
+from pipelines.ledger.journal_sync import BesideFile, First, InDatabase, InStep, KnownTables, last_of, nothing_first
+from pipelines.ledger.last_journal_line import LastTold
 from pipelines.ledger.lease import Clock, HeldRight, LeaseLost, utc_text
-from pipelines.ledger.stored import StoredBatches
 from pipelines.ledger.tables import LedgerError
-from pipelines.ledger.told import LastTold
 from pipelines.ledger.verbs import ReplayedLease, replay
 
 if TYPE_CHECKING:

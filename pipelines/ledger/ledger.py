@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterable
 from sqlalchemy import select, update
 
 from pipelines.ledger import tables as t
-from pipelines.ledger.answered import restate
 from pipelines.ledger.batches import BatchLedger
-from pipelines.ledger.former import KEEP_OUTCOME
+from pipelines.ledger.former_versions import KEEP_OUTCOME
 from pipelines.ledger.inserting import keep_others_out
 from pipelines.ledger.lease import HeldRight, Holder, Lease
+from pipelines.ledger.reject_state import restate
 from pipelines.ledger.rejects import named_rejects
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reject, Repeat, Sighting, SoFar
 from pipelines.ledger.states import UNDECIDED

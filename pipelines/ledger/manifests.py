@@ -9,7 +9,7 @@ from fhir_service.paths import matching
 from pipelines.home.batch_files import MANIFESTS
 from pipelines.home.files import write_whole
 from pipelines.ledger.addresses import spelled_alike
-from pipelines.ledger.kept import HomeBatches
+from pipelines.ledger.home_batches import HomeBatches
 from pipelines.ledger.lease import is_moment
 
 MANIFEST = "manifest.json"

@@ -8,10 +8,10 @@ from sqlalchemy import select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.answering import OPEN
-from pipelines.ledger.heard import OF_KEY
-from pipelines.ledger.put_in import lines_at
+from pipelines.ledger.known_rejects import OF_KEY
 from pipelines.ledger.rejects import RejectPlace, reasons_of, reject_places
+from pipelines.ledger.resubmitted_rows import lines_at
+from pipelines.ledger.row_fates import OPEN
 from pipelines.ledger.rows import Reason
 from pipelines.ledger.standing import how_taken_back, undone_at
 from pipelines.ledger.states import LANDED

@@ -10,12 +10,12 @@ from sqlalchemy import Row, and_, bindparam, func, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import VALUES_A_QUERY, LedgerAccess
-from pipelines.ledger.answered import restate
-from pipelines.ledger.answering import DISCARD, OPEN, states_of
 from pipelines.ledger.batches import BatchLedger
-from pipelines.ledger.heard import marked_id
 from pipelines.ledger.inserting import insert_new, keep_others_out
-from pipelines.ledger.put_in import PUT_IN, put_in
+from pipelines.ledger.known_rejects import marked_id
+from pipelines.ledger.reject_state import restate
+from pipelines.ledger.resubmitted_rows import PUT_IN, put_in
+from pipelines.ledger.row_fates import DISCARD, OPEN, states_of
 from pipelines.ledger.rows import Reason, Reject, reject_id
 from pipelines.ledger.verbs import verb
 

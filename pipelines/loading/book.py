@@ -1,24 +1,24 @@
 """The book of a load: entries before and after rows are sent, in one commit each, and the load's counts.
 
-`intake.py` judges which rows are sent; `under_way.py` sends them.
+`intake.py` judges which rows are sent; `requests_under_way.py` sends them.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from pipelines.ledger.former import intend_change
+from pipelines.ledger.former_versions import intend_change
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Intent, KnownRecord, Reason, Repeat, Sighting, SoFar
 from pipelines.ledger.states import UNDECIDED
-from pipelines.loading.answered import RowResult
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import LoadCounts
+from pipelines.loading.load_counts import LoadCounts
 from pipelines.loading.outcomes import Outcomes, Results, of_changes, refused_for
 from pipelines.loading.repeats import Repeats
 from pipelines.loading.row import AcceptedRow
+from pipelines.loading.row_results import RowResult
 from pipelines.loading.shared_notes import SharedNotes
-from pipelines.session.answers import LoadAnswers
+from pipelines.session.answered_rejects import LoadAnswers
 
 ASLEEP_TOO = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """The clock that counts while this machine sleeps, as the clock of a ledger's server does."""

@@ -17,8 +17,8 @@ from pipelines.client.pace import Attempts
 from pipelines.client.replies import NoResult, NotDone, NotSent, RequestRefused, UnknownOutcome, unusable
 from pipelines.client.shapes import as_object
 from pipelines.ledger.lease import LeaseLost
-from pipelines.loading.answered import TOO_LARGE, PostResult, RowResult, refused_result
 from pipelines.loading.ownership import KnownResource, Owner
+from pipelines.loading.row_results import TOO_LARGE, PostResult, RowResult, refused_result
 from pipelines.loading.task_content import has, merged_task
 
 Body = dict[str, Any]

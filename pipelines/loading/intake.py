@@ -1,7 +1,7 @@
 """Read the accepted rows of a batch, and judge each: it is sent, kept as known, updated, set aside, or waits.
 
 `unchanged.py` notes rows that are unchanged by comparing whole pages, so they are not judged here. `book.py` writes
-the judged rows; `under_way.py` sends them.
+the judged rows; `requests_under_way.py` sends them.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -14,7 +14,7 @@ from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.accepted import accepted_files, accepted_pages, as_rows
 from pipelines.loading.balances import ABOVE, Balances, BalancesUnknown
 from pipelines.loading.book import Book
-from pipelines.loading.held import HeldLanes
+from pipelines.loading.held_lanes import HeldLanes
 from pipelines.loading.judging import JudgedRow, RowJudge
 from pipelines.loading.policies import update_tasks
 from pipelines.loading.repeats import as_repeat

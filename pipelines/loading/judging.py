@@ -8,11 +8,11 @@ from pipelines.feeds.reading.chunks import LineNames
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord, Reason
 from pipelines.ledger.standing import Standing, how_taken_back, standing_of, undone_at
-from pipelines.loading.ended import EndedRejects
-from pipelines.loading.loaded import BatchRun
+from pipelines.loading.ended_records import EndedRejects
+from pipelines.loading.load_counts import BatchRun
 from pipelines.loading.row import AcceptedRow
 from pipelines.loading.verdicts import SENT, Verdicts
-from pipelines.session.answers import LoadAnswers
+from pipelines.session.answered_rejects import LoadAnswers
 from pipelines.validation.outcome import places_in
 
 READ_BEFORE = (

@@ -9,7 +9,7 @@ from pipelines.client.steps import Step
 from pipelines.home.progress import Progress
 from pipelines.ledger.lease import HeldRight
 from pipelines.ledger.ledger import Ledger
-from pipelines.loading.loaded import BatchRun
+from pipelines.loading.load_counts import BatchRun
 from pipelines.loading.ownership import Owner
 from pipelines.loading.references import References
 from pipelines.loading.row import Identity

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 
 from pipelines.feeds.mapping.origins import Origins
-from pipelines.ledger.former import restore
+from pipelines.ledger.former_versions import restore
 from pipelines.ledger.rows import KnownRecord, Outcome, Reason, Reject, SoFar
 from pipelines.ledger.states import LANDED, UNDECIDED
-from pipelines.loading.answered import RowResult, outcome_of
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import LoadCounts
+from pipelines.loading.load_counts import LoadCounts
+from pipelines.loading.refusal_reasons import reasons_of
 from pipelines.loading.repeats import Repeats, as_repeat
 from pipelines.loading.row import AcceptedRow
-from pipelines.loading.why import reasons_of
-from pipelines.session.answers import LoadAnswers
+from pipelines.loading.row_results import RowResult, outcome_of
+from pipelines.session.answered_rejects import LoadAnswers
 
 Results = Sequence[tuple[AcceptedRow, RowResult]]
 

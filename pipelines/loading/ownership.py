@@ -11,8 +11,8 @@ from pipelines.client.client import FhirClient
 from pipelines.client.comparison import patient_of
 from pipelines.client.identifiers import VALUES_A_SEARCH, identifier_value, values_of
 from pipelines.client.whole import whole_search
-from pipelines.loading.answered import outcome_of
 from pipelines.loading.row import Identity
+from pipelines.loading.row_results import outcome_of
 
 GONE = outcome_of("not-found", "the target has no such resource any more")
 NOT_NAMED = outcome_of("NOT-OURS", "what is there does not have its identifier")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pipelines.ledger.parts import PartState
-from pipelines.loading.loaded import LoadCounts
+from pipelines.loading.load_counts import LoadCounts
 
 
 @dataclass

@@ -10,10 +10,10 @@ from pipelines.ledger.doubts import doubt_sent
 from pipelines.ledger.parts import PartLease
 from pipelines.loading.accepted import ROWS_A_LOOK
 from pipelines.loading.book import Book
-from pipelines.loading.carrying import Carrier
 from pipelines.loading.intake import Intake
 from pipelines.loading.load import Load
 from pipelines.loading.part_outcome import PartLoaded
+from pipelines.loading.sending_loop import Carrier
 
 
 class CollectedMessages(Progress):

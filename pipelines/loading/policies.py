@@ -11,7 +11,7 @@ from typing import Any
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.replies import NoResult
 from pipelines.client.threads import threads
-from pipelines.ledger.former import FormerVersion, earlier_versions, withdrawn
+from pipelines.ledger.former_versions import FormerVersion, earlier_versions, withdrawn
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.states import LANDED, UNDECIDED
 from pipelines.loading.book import Book

@@ -9,11 +9,18 @@ from pipelines.client.pace import Attempts
 from pipelines.client.replies import NotDone, NotSent, RequestRefused, UnknownOutcome, WriteConflict, unusable
 from pipelines.client.steps import BARE, Step
 from pipelines.ledger.lease import LeaseLost
-from pipelines.loading.answered import TOO_LARGE, PostResult, RowResult, created_result, read_existing, refused_result
 from pipelines.loading.book import Book
+from pipelines.loading.refusal_reasons import RefusalReasons
 from pipelines.loading.row import AcceptedRow, Identity, dated_body, own_identifiers
+from pipelines.loading.row_results import (
+    TOO_LARGE,
+    PostResult,
+    RowResult,
+    created_result,
+    read_existing,
+    refused_result,
+)
 from pipelines.loading.sending import UNKNOWN_TRIES, BundleSender, Send, SentResults, told_apart
-from pipelines.loading.why import RefusalReasons
 
 
 def sender(book: Book, why: RefusalReasons, read_all: Callable[..., Any] = map) -> Send:

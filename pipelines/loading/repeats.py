@@ -9,9 +9,9 @@ from pipelines.ledger.rejects import found_there
 from pipelines.ledger.rows import Repeat
 from pipelines.loading.accepted import ROWS_A_LOOK, plain_columns
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import LoadCounts
+from pipelines.loading.load_counts import LoadCounts
 from pipelines.loading.row import AcceptedRow
-from pipelines.session.answers import LoadAnswers
+from pipelines.session.answered_rejects import LoadAnswers
 
 SKIPPED = "line key patient_id source_at amount_cents".split()
 

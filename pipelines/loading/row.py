@@ -12,7 +12,7 @@ from fhir_service.interface.json_text import parse_json
 from pipelines.client.identifiers import IMPORTERS, identifier_value
 from pipelines.client.shapes import objects_in
 from pipelines.ledger.rows import KnownRecord
-from pipelines.loading.answered import PostResult
+from pipelines.loading.row_results import PostResult
 from pipelines.validation.content import dump
 
 DATED = {"Task": "authoredOn", "QuestionnaireResponse": "authored", "PaymentNotice": "created"}

@@ -27,7 +27,10 @@ from pipelines.client.replies import (
 )
 from pipelines.client.steps import Step
 from pipelines.home.counted import counted
-from pipelines.loading.answered import (
+from pipelines.loading.limits import BundleSizes, TroubleCounter
+from pipelines.loading.lookup import Finding, by_identifier
+from pipelines.loading.row import AcceptedRow, Identity
+from pipelines.loading.row_results import (
     SEVERAL_THERE,
     TOO_LARGE,
     Bodies,
@@ -38,9 +41,6 @@ from pipelines.loading.answered import (
     read_back,
     settled_result,
 )
-from pipelines.loading.limits import BundleSizes, TroubleCounter
-from pipelines.loading.lookup import Finding, by_identifier
-from pipelines.loading.row import AcceptedRow, Identity
 
 NO_ANSWER = "no clear answer ({})"
 UNKNOWN_TRIES = 4

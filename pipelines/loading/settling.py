@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pipelines.client.client import FhirClient
 from pipelines.client.steps import Step
 from pipelines.ledger.doubts import DoubtfulRecord, doubtful, known_resources, made_before, sightings
-from pipelines.ledger.former import earlier_versions
+from pipelines.ledger.former_versions import earlier_versions
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Outcome

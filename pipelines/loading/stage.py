@@ -1,18 +1,18 @@
 """The load stage: send accepted records through the ledger to the target; each ends in exactly one known state.
 
-`intake.py` judges which rows are sent, and `book.py` writes it. `proving.py` tests with the first rows that the target
-does as it says, then `under_way.py` sends the rows, in bundles or one by one.
+`intake.py` judges which rows are sent, and `book.py` writes it. `promise_tests.py` tests with the first rows that the
+target does as it says, then `requests_under_way.py` sends the rows, in bundles or one by one.
 """
 
-from pipelines.ledger.answered import close_answered
 from pipelines.ledger.doubts import forget_sightings
+from pipelines.ledger.reject_state import close_answered
 from pipelines.ledger.rejects import resubmit
 from pipelines.loading.book import Book
-from pipelines.loading.carrying import Carrier
 from pipelines.loading.intake import Intake
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import LoadCounts
+from pipelines.loading.load_counts import LoadCounts
 from pipelines.loading.policies import take_back_superseded
+from pipelines.loading.sending_loop import Carrier
 
 
 def load(this: Load) -> LoadCounts:

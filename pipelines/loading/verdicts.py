@@ -6,17 +6,17 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, func, or_, select
 
 from pipelines.ledger import tables as t
-from pipelines.ledger.answering import OPEN
 from pipelines.ledger.doubts import went_without_name
-from pipelines.ledger.former import earlier_versions
+from pipelines.ledger.former_versions import earlier_versions
 from pipelines.ledger.lease import LATEST
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.row_fates import OPEN
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.standing import Standing, standing_of
 from pipelines.ledger.states import NOT_THERE, UNDECIDED
-from pipelines.loading.loaded import BatchRun
+from pipelines.loading.load_counts import BatchRun
 from pipelines.loading.row import AcceptedRow
-from pipelines.session.answers import LoadAnswers
+from pipelines.session.answered_rejects import LoadAnswers
 
 SENT = ("send", "anew", "supersede")
 """Verdicts by which a row is sent: as it is; in place of a record taken back; in place of one that is there."""

@@ -13,9 +13,9 @@ from pipelines.home.objects import ExportObject, ObjectFindings, ObjectInbox
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Folder, StoreUnusable
 from pipelines.ledger.ledger import Ledger
+from pipelines.receiving.growing_files import WRITING, is_written
 from pipelines.receiving.stage import receive
-from pipelines.receiving.written import WRITING, is_written
-from pipelines.session.answers import feed_of
+from pipelines.session.answered_rejects import feed_of
 
 NO_FEED = "no feed takes a file of this name (see: chartferry feeds check)"
 

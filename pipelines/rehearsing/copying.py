@@ -15,10 +15,10 @@ from pipelines.home.inbox import BATCHES
 from pipelines.ledger import tables as t
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.database import address_of, shown_address
-from pipelines.ledger.kept import HomeBatches
+from pipelines.ledger.home_batches import HomeBatches
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.bundled import STORE, copy_named_store, copy_store, load_store
-from pipelines.session.confirmed import without_end
+from pipelines.session.confirmations import without_end
 from pipelines.session.ledger import ledger_of
 from pipelines.session.session import Session
 

@@ -7,13 +7,13 @@ from pipelines.client.replies import TargetUnusable
 from pipelines.home.batch import UnreadableFile
 from pipelines.home.scratch import throwaway_folder
 from pipelines.receiving.stage import receive
-from pipelines.rehearsing.judged import judged_counts
+from pipelines.rehearsing.expected_counts import judged_counts
 from pipelines.runs.counting import run_counts
 from pipelines.runs.received import validate_received
 from pipelines.runs.rejects_left import rejects_left
 from pipelines.runs.run import RunResult
 from pipelines.session.session import Session
-from pipelines.session.waiting import WaitingFile
+from pipelines.session.waiting_files import WaitingFile
 
 
 def try_file(session: Session, waiting: WaitingFile) -> RunResult:

@@ -1,6 +1,6 @@
 """`chartferry rehearse`: the whole import, against a throw-away store and a copy of the ledger.
 
-The work is done here, in a folder that is removed at the end; `rehearsed.py` makes the report.
+The work is done here, in a folder that is removed at the end; `report.py` makes the report.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from pipelines.home.preparing import prepare_home
 from pipelines.home.progress import Progress
 from pipelines.home.scratch import throwaway_folder
 from pipelines.rehearsing.copying import RehearsalInput, copy_ledger, make_store
-from pipelines.rehearsing.rehearsed import EarlierOutcomes, RehearsalResult, accounts, write_report
-from pipelines.rehearsing.trial import try_import
+from pipelines.rehearsing.rehearsal_session import try_import
+from pipelines.rehearsing.report import EarlierOutcomes, RehearsalResult, accounts, write_report
 from pipelines.session.bundled import STORE
 
 KEPT = ("FHIR_SERVICE_VENDOR", "FHIR_SERVICE_CUSTOMER", "FHIR_SERVICE_MAX_BODY", "FHIR_SERVICE_MAX_BATCH")

@@ -1,7 +1,7 @@
 """The matters in the published tables that need a person now: files that were not loaded, rows in doubt, open rejects.
 
-A file that was not loaded counts until each of its records is answered: see `ledger/unanswered.py`. Under Dagster, the
-standing checks report these matters from the ledger.
+A file that was not loaded counts until each of its records is answered: see `ledger/unanswered_records.py`. Under
+Dagster, the standing checks report these matters from the ledger.
 """
 
 from collections.abc import Iterator

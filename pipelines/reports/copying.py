@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from fhir_service.paths import matching
+from pipelines.home.deployment_owner import OWNER, deployment_of, own
 from pipelines.home.files import link_or_copy, locked, sha256_of
-from pipelines.home.owning import OWNER, deployment_of, own
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import HeldObject, SomebodyElse, Store, StoreUnusable
-from pipelines.reports.newer import LOCK
-from pipelines.reports.placing import BESIDE
+from pipelines.reports.newer_load import LOCK
 from pipelines.reports.publication import Publication
+from pipelines.reports.publication_folder import BESIDE
 
 log = logging.getLogger("chartferry.copies")
 LATEST = "latest.json"

@@ -10,7 +10,7 @@ from pipelines.home import arrow
 from pipelines.home.batch_files import ACCEPTED, MANIFESTS, WARNINGS
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.snapshot import Snapshot
-from pipelines.ledger.unanswered import unanswered
+from pipelines.ledger.unanswered_records import unanswered
 
 LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
     "batch": (),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.home.strangers import hide_strangers
+from pipelines.home.unknown_patients import hide_strangers
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.building import comment, filled_of, make, write_parquet
 from pipelines.reports.dictionary import data_package, dbt_sources
@@ -25,7 +25,7 @@ from pipelines.reports.staging import (
 from pipelines.reports.sweep import Sweep
 from pipelines.reports.tables import ReportTable, report_tables
 from pipelines.reports.truths import check
-from pipelines.reports.wide import response_tables
+from pipelines.reports.wide_tables import response_tables
 
 SCORE = "score"
 AS_WRITTEN = "SET disabled_optimizers = 'build_side_probe_side'"

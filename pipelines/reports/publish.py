@@ -15,19 +15,19 @@ from jinja2 import TemplateError
 from fhir_service.paths import exists
 from pipelines.home.files import locked, session
 from pipelines.home.folder import REFERENCE_NOTE
+from pipelines.ledger.batch_counts import keep_so_far
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.so_far import keep_so_far
 from pipelines.reports.making import make_tables, write_files
-from pipelines.reports.newer import LOCK, tell_newer
+from pipelines.reports.newer_load import LOCK, tell_newer
 from pipelines.reports.page import page_of
-from pipelines.reports.placing import (
+from pipelines.reports.publication import Publication, PublicationError, said_at, told_once
+from pipelines.reports.publication_folder import (
     BESIDE,
     built,
     put_beside,
     put_in_place,
 )
-from pipelines.reports.publication import Publication, PublicationError, said_at, told_once
 from pipelines.reports.settings import settings_of
 from pipelines.reports.sweep import Sweep, held_sweep
 

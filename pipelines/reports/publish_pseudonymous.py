@@ -15,9 +15,9 @@ from pipelines.home.files import locked, replace_whole, session
 from pipelines.home.scratch import throwaway_folder
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.making import make_tables, write_files
-from pipelines.reports.placing import BESIDE, READ_ONLY, built, put_beside
 from pipelines.reports.pseudonymous import Study, copy, key_of, set_key, shown_tables
 from pipelines.reports.publication import Publication
+from pipelines.reports.publication_folder import BESIDE, READ_ONLY, built, put_beside
 from pipelines.reports.settings import settings_of
 from pipelines.reports.sweep import Sweep, held_sweep
 from pipelines.reports.tables import ReportTable

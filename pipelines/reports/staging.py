@@ -16,9 +16,9 @@ from pipelines.ledger.manifests import is_of_another
 from pipelines.reports.former_forms import checked_by, forms_in
 from pipelines.reports.results import RESULT
 from pipelines.reports.scores import scores_of_home
+from pipelines.reports.service_data import CHARGES, stage_told
 from pipelines.reports.sweep import FILES, OVERLAP, QUESTIONNAIRE, Sweep, known_in, whole_readings
 from pipelines.reports.tables import staging_selects
-from pipelines.reports.told import CHARGES, stage_told
 from pipelines.reports.words import named_in, rows_of
 
 MACROS = (

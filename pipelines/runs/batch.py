@@ -15,7 +15,7 @@ from pipelines.runs.loading import load_run
 from pipelines.runs.run import Lines, Run, RunResult
 from pipelines.runs.validating import validate_run
 from pipelines.session.session import Session
-from pipelines.session.waiting import WaitingFile
+from pipelines.session.waiting_files import WaitingFile
 
 
 def import_file(session: Session, waiting: WaitingFile, remap: bool = False) -> RunResult:

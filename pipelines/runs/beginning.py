@@ -10,9 +10,9 @@ from pipelines.feeds.reading.packed import unpacked_sha256
 from pipelines.home.batch import SOURCE, ReceivedFile, received_before
 from pipelines.home.scratch import remove_abandoned
 from pipelines.ledger.lease import utc_text
-from pipelines.runs.cut_off import lines_left, retry_of
 from pipelines.runs.ending import result_of
-from pipelines.runs.lost import refuse_lost
+from pipelines.runs.killed_runs import lines_left, retry_of
+from pipelines.runs.lost_runs import refuse_lost
 from pipelines.runs.manifest import rules_version, software_version, write_manifest
 from pipelines.runs.run import Lines, Run
 from pipelines.session.session import Session

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.home.spill import batches, is_whole
-from pipelines.ledger.answered import close_answered
+from pipelines.ledger.batch_counts import LINES, hold_batch, under_way, with_outcomes
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.so_far import LINES, hold_batch, under_way, with_outcomes
-from pipelines.loading.loaded import LoadCounts
+from pipelines.ledger.reject_state import close_answered
+from pipelines.loading.load_counts import LoadCounts
 from pipelines.runs.run import Run, RunResult
 from pipelines.session.session import Session
 from pipelines.validation.outcome import ValidationResult

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from pipelines.home.batch import NotReadToItsEnd, UnreadableFile
-from pipelines.ledger.so_far import are_of_lines, counts_so_far, hold_batch, with_outcomes
+from pipelines.ledger.batch_counts import are_of_lines, counts_so_far, hold_batch, with_outcomes
 from pipelines.ledger.states import ASKED, CUT_OFF, LANDED, NOT_LOADED, OUTCOMES
-from pipelines.loading.loaded import LoadCounts
-from pipelines.reports.newer import tell_newer
+from pipelines.loading.load_counts import LoadCounts
+from pipelines.reports.newer_load import tell_newer
 from pipelines.runs.counting import goes_on, run_counts
-from pipelines.runs.cut_off import close_cut_off
+from pipelines.runs.killed_runs import close_cut_off
 from pipelines.runs.manifest import write_manifest
 from pipelines.runs.run import Run, RunResult
 from pipelines.runs.sentences import run_sentences

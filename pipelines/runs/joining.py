@@ -13,7 +13,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import LoaderWatch
 from pipelines.runs.loading import batch_of, bring_others
 from pipelines.runs.order import WorkerOrder
-from pipelines.runs.plan import announced_plan, order_of
+from pipelines.runs.part_plan import announced_plan, order_of
 from pipelines.runs.run import Run
 from pipelines.runs.worker import load_next
 from pipelines.session.session import Session

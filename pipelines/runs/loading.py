@@ -4,7 +4,7 @@ from pipelines.client.steps import step_for
 from pipelines.home import traces
 from pipelines.ledger.rows import SoFar
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import BatchRun, LoadCounts
+from pipelines.loading.load_counts import BatchRun, LoadCounts
 from pipelines.loading.stage import load
 from pipelines.runs.counting import run_counts
 from pipelines.runs.parts import load_in_parts, workers_for

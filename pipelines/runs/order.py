@@ -13,7 +13,7 @@ from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import PartLease
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import BatchRun
+from pipelines.loading.load_counts import BatchRun
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from dataclasses import replace
 from pipelines.client.pace import Pace
 from pipelines.ledger.parts import BEGINNINGS, PartState, lay_out, remove_parts, states
 from pipelines.loading.book import Book
-from pipelines.loading.carrying import Carrier
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import LoadCounts
+from pipelines.loading.load_counts import LoadCounts
 from pipelines.loading.part_outcome import PartLoaded, in_all
+from pipelines.loading.sending_loop import Carrier
 from pipelines.loading.stage import after, before
-from pipelines.runs.plan import announce, is_joined, order_of, plan_of
+from pipelines.runs.part_plan import announce, is_joined, order_of, plan_of
 from pipelines.runs.watching import Watch
 from pipelines.runs.workers import Workers
 from pipelines.session.session import Session

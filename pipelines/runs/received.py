@@ -12,11 +12,11 @@ from pipelines.home.batch import NotReadToItsEnd, ReceivedFile
 from pipelines.home.exits import ExplainedError
 from pipelines.home.faults import fault_clause
 from pipelines.runs.run import Lines
+from pipelines.session.key_spellings import known_spellings
 from pipelines.session.session import Session
-from pipelines.session.spellings import known_spellings
 from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.stage import validate
-from pipelines.validation.withheld import withhold
+from pipelines.validation.withheld_files import withhold
 
 
 def validate_received(

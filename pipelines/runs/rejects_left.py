@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home import spill
-from pipelines.ledger.answering import AnsweringRow, RejectFate, fates
+from pipelines.ledger.row_fates import AnsweringRow, RejectFate, fates
 from pipelines.ledger.rows import Reason, Reject
 from pipelines.ledger.standing import Standing, standing_of
 from pipelines.loading.accepted import utc_texts
-from pipelines.loading.ended import SENTENCES, reason_of
-from pipelines.session.answers import answers_of
+from pipelines.loading.ended_records import SENTENCES, reason_of
+from pipelines.session.answered_rejects import answers_of
 from pipelines.session.session import Session
 from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.tables import KNOWN

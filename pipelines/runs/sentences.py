@@ -1,7 +1,7 @@
 """The sentences about a run that has ended, beside its counts."""
 
 from pipelines.home.counted import counted, word_for
-from pipelines.loading.loaded import LoadCounts
+from pipelines.loading.load_counts import LoadCounts
 from pipelines.runs.run import Run
 from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.sums import total_said

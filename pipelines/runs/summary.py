@@ -15,7 +15,7 @@ from pipelines.ledger.states import MADE
 from pipelines.ledger.tables import LedgerError
 from pipelines.runs.lines import IN_DOUBT_NEXT, NOT_LOADED_NEXT, aligned, dollars, undo_left
 from pipelines.runs.run import RunResult
-from pipelines.session.waiting import LeftFile
+from pipelines.session.waiting_files import LeftFile
 from pipelines.validation.reasons import WARNINGS
 
 COUNTED = (

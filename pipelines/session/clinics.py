@@ -19,7 +19,7 @@ from pipelines.home.dagster_folder import CLINIC, CODE_SERVER, INSECURE, is_set
 from pipelines.home.executor import problem_of_executor
 from pipelines.home.exits import BadSetting
 from pipelines.home.preparing import INBOX
-from pipelines.session.named import NAMES, is_bundled, named_target
+from pipelines.session.named_target import NAMES, is_bundled, named_target
 
 PLAIN = re.compile(r"[a-z][a-z0-9]{0,29}")
 VARIABLE, PREFIX = re.compile(r"[A-Z][A-Z0-9_]*"), re.compile(r"[A-Z][A-Z0-9_]*_")

@@ -18,7 +18,7 @@ from pipelines.client.steps import BARE, Step, step_for
 from pipelines.client.tokens import Credentials
 from pipelines.home.files import write_whole
 from pipelines.session.bundled import STORE, Say, add_client, bundled_service, names, running, tell
-from pipelines.session.named import is_bundled, named_target
+from pipelines.session.named_target import is_bundled, named_target
 
 TARGETS = "targets"
 """The folder of a home with profiles of the user's own."""

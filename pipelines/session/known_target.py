@@ -15,7 +15,7 @@ from pipelines.home.batch_files import MANIFESTS
 from pipelines.home.user import user_name
 from pipelines.ledger import tables as t
 from pipelines.ledger.addresses import as_spelled, known_as, spelled_alike
-from pipelines.ledger.kept import HomeBatches
+from pipelines.ledger.home_batches import HomeBatches
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import manifest_in
 from pipelines.ledger.tables import NotPossible

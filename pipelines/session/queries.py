@@ -8,12 +8,12 @@ from pathlib import Path
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.query import run_query
-from pipelines.feeds.reading.since import Watermark
+from pipelines.feeds.reading.query_marks import Watermark
 from pipelines.home.batch import batch_name
 from pipelines.home.files import sha256_of
 from pipelines.home.scratch import throwaway_folder
 from pipelines.session.session import Session
-from pipelines.session.waiting import WaitingFile
+from pipelines.session.waiting_files import WaitingFile
 
 TAKEN_IN = ("finished", "running")
 """The states of a batch whose rows are loaded, set aside, or waiting in it."""

@@ -11,12 +11,12 @@ from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.inbox import Inbox
 from pipelines.home.progress import Progress
 from pipelines.home.user import user_name
-from pipelines.ledger.kept import HomeBatches
+from pipelines.ledger.home_batches import HomeBatches
 from pipelines.ledger.lease import Holder, Lease
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.connections import TargetConnection
+from pipelines.session.needed_reads import read_snapshot
 from pipelines.session.questionnaires import Snapshot
-from pipelines.session.reading import read_snapshot
 
 if TYPE_CHECKING:
     from pipelines.session.people import People

@@ -10,8 +10,8 @@ from pipelines.reports.pages import RESOURCE
 from pipelines.reports.readings import RESULTS, Reading
 from pipelines.reports.results import INCLUDE, RESULT, sweep_including, sweep_results, with_results
 from pipelines.reports.sweep import QUESTIONNAIRE, Sweep, sweep
-from pipelines.session.beside import BESIDE, RESPONSE, VIEWED, read_beside, read_changes
-from pipelines.session.reading import reading
+from pipelines.session.needed_reads import reading
+from pipelines.session.other_inputs import BESIDE, RESPONSE, VIEWED, read_beside, read_changes
 from pipelines.session.session import Session
 
 WRITTEN = {"Task", "PaymentNotice"}

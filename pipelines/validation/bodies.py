@@ -10,8 +10,8 @@ from fhir_service.interface.registry import RESOURCES
 from pipelines.client.profiles import member
 from pipelines.feeds.terms.record import BuilderContext, BuiltRecord, RecordKind, Values
 from pipelines.validation.content import dump
-from pipelines.validation.ends import RowEnds
 from pipelines.validation.records import MappedRow
+from pipelines.validation.row_ends import RowEnds
 from pipelines.validation.soundness import SoundByCell, SoundByItem, are_plain
 
 

@@ -13,7 +13,7 @@ from pipelines.feeds.reading.chunks import LineNames
 from pipelines.feeds.terms.record import BuilderContext, BuiltRecord
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.validation.bodies import Bodies
-from pipelines.validation.checked import CheckedChunk, SortedRecords
+from pipelines.validation.chunk_results import CheckedChunk, SortedRecords
 from pipelines.validation.faults import Faults
 from pipelines.validation.inspection import InspectedSnapshot
 from pipelines.validation.reasons import Reason

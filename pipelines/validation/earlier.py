@@ -22,7 +22,7 @@ from pipelines.home.batch import ReceivedFile, control_of
 from pipelines.home.files import sha256_of, write_whole
 from pipelines.validation.content import sha
 from pipelines.validation.outcome import ValidationResult, read_from, told_as
-from pipelines.validation.program import program_hash
+from pipelines.validation.program_hash import program_hash
 from pipelines.validation.tables import ANSWERS
 
 RUNS = "run-*"

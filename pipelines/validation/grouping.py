@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from pipelines.feeds.terms.record import RecordKind
 from pipelines.home import arrow, spill
 from pipelines.home.spill import BATCH, BATCH_SIZE
-from pipelines.validation.aside import aside_of, restored_texts
 from pipelines.validation.content import dump
+from pipelines.validation.long_texts import aside_of, restored_texts
 
 ROWS = 2_000
 SHOWN = "line lines key record hash faults raw is_doubtful text_hash".split()

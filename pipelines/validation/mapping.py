@@ -11,8 +11,8 @@ from pipelines.feeds.reading.cut_rows import CutRows
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.home import spill
 from pipelines.home.batch import ReceivedFile
-from pipelines.validation.aside import LongTexts, aside_of
 from pipelines.validation.chunk_mapping import ChunkMapper
+from pipelines.validation.long_texts import LongTexts, aside_of
 from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.side_by_side import SideBySide
 from pipelines.validation.sifting import Sifter

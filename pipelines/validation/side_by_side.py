@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Self, TypeVar
 
-from pipelines.home.collecting import seldom
+from pipelines.home.garbage_collection import seldom
 from pipelines.home.scratch import workspace
 from pipelines.validation.messages import receive, send, widen
 
@@ -27,7 +27,7 @@ LARGE = 2 << 20
 MOST_PROCESSES = 4
 WAITING = 2
 """The most chunks that a helper has: the one it works on, and the next."""
-PROGRAM = "pipelines.validation.helper"
+PROGRAM = "pipelines.validation.helper_process"
 BROKEN = (OSError, EOFError, pickle.UnpicklingError)
 
 

@@ -13,10 +13,10 @@ from typing import Any
 from pipelines.home.batch import UnreadableFile, received_before
 from pipelines.home.counted import counted, word_for
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
-from pipelines.runs.lost import LOOK, lost_batches
-from pipelines.runs.resolving import resolve
+from pipelines.runs.doubt_lookups import resolve
+from pipelines.runs.lost_runs import LOOK, lost_batches
 from pipelines.session.session import Session
-from pipelines.session.waiting import waiting_in, without_feed
+from pipelines.session.waiting_files import waiting_in, without_feed
 from pipelines.verifying.lost_batch import adopt_batch
 from pipelines.verifying.lost_runs import close_answered, end_runs, note_runs
 from pipelines.verifying.staging import workbench

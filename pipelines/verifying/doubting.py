@@ -8,13 +8,13 @@ import duckdb
 import orjson
 
 from pipelines.client.comparison import fingerprints, taken_back
-from pipelines.ledger.former import intend_change
+from pipelines.ledger.former_versions import intend_change
 from pipelines.ledger.rows import KnownRecord, Outcome, Repeat, Sighting
 from pipelines.ledger.standing import Standing, standing_of
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.book import Book
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import LoadCounts
+from pipelines.loading.load_counts import LoadCounts
 from pipelines.loading.lookup import ahead
 from pipelines.loading.repeats import as_repeat
 from pipelines.loading.row import AcceptedRow, Identity

@@ -5,13 +5,13 @@ import duckdb
 from pipelines.home.batch import ReceivedFile, UnreadableFile
 from pipelines.ledger.lease import Lease, utc_text
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import BatchRun
+from pipelines.loading.load_counts import BatchRun
 from pipelines.runs.beginning import begin, note_batch
 from pipelines.runs.ending import end, end_unread
-from pipelines.runs.lost import LostBatch
+from pipelines.runs.lost_runs import LostBatch
 from pipelines.runs.validating import validate_run
 from pipelines.session.session import Session
-from pipelines.session.waiting import WaitingFile, received_batches
+from pipelines.session.waiting_files import WaitingFile, received_batches
 from pipelines.verifying.doubting import LostBatchWriter
 from pipelines.verifying.lost_runs import end_runs, may_have_sent, note_runs
 

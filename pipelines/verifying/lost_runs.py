@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.ledger.answered import write_states
 from pipelines.ledger.columns import COUNTS
+from pipelines.ledger.reject_state import write_states
 from pipelines.ledger.rejects import open_in_batch
 from pipelines.ledger.states import LANDED
-from pipelines.runs.lost import NOTED, UNREAD, LostBatch
+from pipelines.runs.lost_runs import NOTED, UNREAD, LostBatch
 from pipelines.session.session import Session
 
 OF_RUN = ("feed_hash", "key_hash", "rules_version", "software_version")

@@ -20,7 +20,7 @@ from pipelines.ledger.states import MADE, UNDECIDED, in_sql
 from pipelines.loading.accepted import accepted_files
 from pipelines.loading.task_content import element_hashes
 from pipelines.session.session import Session
-from pipelines.verifying.dropped import Sample
+from pipelines.verifying.dropped_elements import Sample
 
 Bodies = dict[str, dict[str, Any]]
 ROWS = 10_000

@@ -18,9 +18,9 @@ from pipelines.client.replies import RequestRefused, UnknownOutcome, resources_o
 from pipelines.client.whole import AT_ONCE, LARGE, IncompleteSearch, WholeSearch
 from pipelines.loading.lookup import DAY
 from pipelines.loading.task_content import element_hashes
-from pipelines.session.reading import reading
+from pipelines.session.key_spellings import read_today
+from pipelines.session.needed_reads import reading
 from pipelines.session.session import Session
-from pipelines.session.spellings import read_today
 from pipelines.verifying.by_id import bodies_by_id
 from pipelines.verifying.staging import LIVE, StagingTable, number
 

@@ -13,7 +13,7 @@ from pipelines.client.client import AsOf
 from pipelines.client.replies import http_date
 from pipelines.client.threads import threads
 from pipelines.loading.target_clock import TargetClock
-from pipelines.session.reading import reading
+from pipelines.session.needed_reads import reading
 from pipelines.session.session import Session
 from pipelines.verifying.staging import StagingTable, number
 

@@ -9,11 +9,11 @@ from datetime import timedelta
 import duckdb
 
 from pipelines.loading.target_clock import TargetClock
-from pipelines.reports.changes import read_whole_next
-from pipelines.runs.lost import lost_batches
-from pipelines.session.reading import reading
+from pipelines.reports.changed_resources import read_whole_next
+from pipelines.runs.lost_runs import lost_batches
+from pipelines.session.needed_reads import reading
 from pipelines.session.session import Session
-from pipelines.verifying.dropped import dropped_of, sample_of
+from pipelines.verifying.dropped_elements import dropped_of, sample_of
 from pipelines.verifying.staging import (
     FOUND,
     LIVE,
@@ -28,7 +28,7 @@ from pipelines.verifying.staging import (
 )
 from pipelines.verifying.target import stage_hidden, stage_known, stage_target
 from pipelines.verifying.updates import stage_behind
-from pipelines.verifying.verified import Difference, VerifyResult
+from pipelines.verifying.verify_result import Difference, VerifyResult
 
 TYPES = ("PaymentNotice", "QuestionnaireResponse", "Task")
 SLACK = "INTERVAL 5 MINUTE"

@@ -26,11 +26,11 @@ from pipelines.ledger.doubts import DoubtfulRecord, doubtful
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.states import OUTCOMES
 from pipelines.runs.batch import import_file
-from pipelines.runs.resolving import resolve
+from pipelines.runs.doubt_lookups import resolve
 from pipelines.session.connections import TargetConnection
 from pipelines.session.opening import session_at
 from pipelines.session.session import Session
-from pipelines.session.waiting import find_files, unfinished
+from pipelines.session.waiting_files import find_files, unfinished
 from pipelines.verifying.verify import verify_target
 from tests.faults.proxy import MOMENTS, OPERATIONS, Fault, Proxy
 from tests.faults.service import Target, serving

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli import run
-from pipelines.importing import closing
+from pipelines.importing import begin_and_end
 from tests.faults.runs import Importer, disagreements
 from tests.faults.service import serving
 from tests.faults.world import first_exports, write_feeds, write_world
@@ -38,7 +38,7 @@ def target(request, tmp_path_factory):
 def an_import(home, environ, said, together):
     """`chartferry import`, begun with the others, without the publication; what it prints goes to a file."""
     os.environ.update(environ)
-    closing.publish_into = lambda *_: None
+    begin_and_end.publish_into = lambda *_: None
     with said.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

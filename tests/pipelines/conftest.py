@@ -49,7 +49,7 @@ def home(request, tmp_path, target, monkeypatch):
     forget_settings(monkeypatch)
     monkeypatch.setenv("FHIR_BASE_URL", target.url)
     monkeypatch.setenv("FHIR_TOKEN", "fixed")
-    monkeypatch.setattr("pipelines.loading.carrying.LATE_SECONDS", 0)
+    monkeypatch.setattr("pipelines.loading.sending_loop.LATE_SECONDS", 0)
     monkeypatch.setattr(RetryPauses, "wait", lambda _, pause, __=None: time.sleep(min(pause, 0.01)))
     home = tmp_path / "home"
     (home / "inbox").mkdir(parents=True)

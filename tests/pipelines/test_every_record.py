@@ -272,7 +272,7 @@ class History(Sequence):
 def test_every_record_that_was_read_is_somewhere(seed, additions, home, target, asked, chartferry, monkeypatch):
     """LEDGER-19"""
     with monkeypatch.context() as quick:
-        quick.setattr("pipelines.importing.closing.publish_into", lambda *_: None)
+        quick.setattr("pipelines.importing.begin_and_end.publish_into", lambda *_: None)
         quick.setattr("pipelines.importing.retry.publish_into", lambda *_: None)
         history = History(home, target, asked, chartferry, random.Random(seed), monkeypatch=monkeypatch)
         history.new()

@@ -11,8 +11,8 @@ import pytest
 from fhir_service.web import traces as of_service
 from pipelines.cli import run as chartferry
 from pipelines.client.replies import NotSent
+from pipelines.dagster.run_resource import RunWorkplace
 from pipelines.dagster.stages.receiving import receive_at
-from pipelines.dagster.workplace import RunWorkplace
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home import traces
 from tests.conftest import running

@@ -25,12 +25,12 @@ ABOVE_ONE = {
     "feeds.drafting.sample": "shown.total()",
     "feeds.reading.csv_file": "len(cells)",
     "feeds.reading.packed": "len(members)",
-    "importing.broken": "records",
-    "importing.expected": "len(before) len(batches)",
+    "importing.current_problems": "records",
+    "importing.expectations": "len(before) len(batches)",
     "ledger.access": "len(rows)",
     "reports.attention": "each.records len(of_feed)",
     "validation.inspection": "number",
-    "validation.withheld": "validated.copayments",
+    "validation.withheld_files": "validated.copayments",
 }
 """Numbers that are above 1 by what is asked before them, or whose sentence no user sees, by module."""
 

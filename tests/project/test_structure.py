@@ -123,7 +123,7 @@ def test_no_object_keeps_more_than_twelve_attributes_that_change():
 
 ASKING = ("client", "corrections", "importing", "loading", "reports", "session", "verifying")
 """The packages that ask a target."""
-WAITED_FOR = {"client.threads", "loading.carrying", "loading.under_way"}
+WAITED_FOR = {"client.threads", "loading.sending_loop", "loading.requests_under_way"}
 """A load waits for all that is under way, and writes down what came of it."""
 
 
@@ -160,8 +160,8 @@ def test_what_cannot_be_looked_at_is_not_taken_for_absent():
     }
     of_a_database = {each for each in asked if each[1].startswith(("select(", "~its_reject", "its_reject"))}
     assert asked - of_a_database == {
-        ("pipelines.feeds.drafting.head", "entry.is_file()"),  # of `os.scandir`: it raises
-        ("pipelines.validation.program", "Path(place).glob('*-info')"),  # as imports pass over such a folder
+        ("pipelines.feeds.drafting.first_keys", "entry.is_file()"),  # of `os.scandir`: it raises
+        ("pipelines.validation.program_hash", "Path(place).glob('*-info')"),  # as imports pass over such a folder
     }
 
 

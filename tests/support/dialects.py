@@ -7,7 +7,7 @@ from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
-from fhir_service.store.compiled import Compiled
+from fhir_service.store.duckdb_dialect import Compiled
 
 COMPILED: dict[Any, Any] = {}
 """Compiled statements. A part of their keys is the dialect, so all of one class are equal."""

@@ -18,7 +18,7 @@ from fhir_service.serving import serve
 from fhir_service.settings import Settings
 from fhir_service.store.ahead import Ahead
 from fhir_service.store.changes import Changes
-from fhir_service.store.frames import Frames
+from fhir_service.store.frame_file import Frames
 from fhir_service.store.postgresql import PostgreSql
 from fhir_service.web import middleware as surroundings
 from fhir_service.writing import commits

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipelines.cli import run
-from pipelines.importing import closing
+from pipelines.importing import begin_and_end
 from pipelines.ledger import lease
 from pipelines.runs import parts, worker, workers
 
@@ -52,8 +52,8 @@ POINTS = {
         Point("pipelines.runs.batch:load_run"),
     ),
     "publish": (
-        Point("pipelines.importing.closing:publish_reports", after=False),
-        Point("pipelines.importing.closing:publish_reports"),
+        Point("pipelines.importing.begin_and_end:publish_reports", after=False),
+        Point("pipelines.importing.begin_and_end:publish_reports"),
         Point("pipelines.reports.copying:_make_latest", after=False),
         Point("pipelines.reports.copying:_make_latest"),
     ),
@@ -104,7 +104,7 @@ def main() -> int:
     if arguments == [WORKER]:
         return worker.main()
     if step not in PUBLISHING:
-        closing.publish_into = lambda *_, **__: None
+        begin_and_end.publish_into = lambda *_, **__: None
     workers.PROGRAM = (sys.executable, "-m", "tests.support.halting", place, step, turn, WORKER)
     return run(arguments)
 

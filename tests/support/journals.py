@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.ledger import former
+from pipelines.ledger import former_versions
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import discard
 from pipelines.ledger.rows import Outcome, Reason, Reject, Repeat
@@ -40,9 +40,9 @@ def leave_closed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     send(ledger, "k1")
     close_rejects(ledger, TARGET, ["k1"], "payments-a")
     with ledger.lease(TARGET) as lease, monkeypatch.context() as earlier:
-        earlier.setattr(former, "open_unanswered", lambda *_: None)
-        former.intend_withdrawal(ledger, lease, [(*OF, "k1", 1)])
-        former.undone(ledger, TARGET, former.earlier_versions(ledger, TARGET, *OF, ["k1"]))
+        earlier.setattr(former_versions, "open_unanswered", lambda *_: None)
+        former_versions.intend_withdrawal(ledger, lease, [(*OF, "k1", 1)])
+        former_versions.undone(ledger, TARGET, former_versions.earlier_versions(ledger, TARGET, *OF, ["k1"]))
     assert [row["state"] for row in ledger.tables()["reject"].to_pylist()] == ["closed"]
 
 

@@ -11,8 +11,8 @@ from sqlalchemy.dialects import sqlite
 
 from pipelines.home.user import user_name
 from pipelines.ledger import tables as t
-from pipelines.ledger.answered import write_states
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.reject_state import write_states
 from pipelines.ledger.rows import Intent
 
 TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000001"

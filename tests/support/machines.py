@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.cli import run
 from pipelines.home.stores import Store
-from pipelines.ledger.stored import StoredBatches
+from pipelines.ledger.batch_store import StoredBatches
 from tests.support.exports import PAYMENTS
 
 ROWS = "k1,p1,1.00,2026-03-01,\nk2,p1,2.00,2026-03-01,\nk3,,3.00,2026-03-01,\n"

@@ -15,7 +15,7 @@ from dagster._core.events import DagsterEventType
 from pipelines.commands.definitions import stamp_of
 from pipelines.dagster.names import ONE_HOME
 from pipelines.dagster.reports import assets
-from pipelines.dagster.reports.told import TABLES_AGREE
+from pipelines.dagster.reports.publication_metadata import TABLES_AGREE
 from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds

@@ -20,10 +20,10 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Intent, Outcome, Reason, Reject, Repeat
 from pipelines.reports import making
 from pipelines.reports.building import comment
-from pipelines.reports.changes import sweep_changes
+from pipelines.reports.changed_resources import sweep_changes
 from pipelines.reports.making import make_tables
-from pipelines.reports.placing import being_built
 from pipelines.reports.publication import Publication
+from pipelines.reports.publication_folder import being_built
 from pipelines.reports.publish import publish
 from pipelines.reports.results import sweep_results
 from pipelines.reports.settings import settings_of

@@ -24,13 +24,13 @@ from pipelines.importing.clock import CLOCK_IS_RIGHT
 from pipelines.ledger import database
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import JOURNAL
-from pipelines.ledger.answered import changes
+from pipelines.ledger.all_rows import NO_FACTS
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.database import open_engine
-from pipelines.ledger.image import NO_FACTS
-from pipelines.ledger.in_step import BesideFile
 from pipelines.ledger.journal import Journal
+from pipelines.ledger.journal_sync import BesideFile
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.reject_state import changes
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import VERBS
 

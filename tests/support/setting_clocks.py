@@ -6,7 +6,7 @@ from typing import Any, Self
 import pytest
 
 from pipelines.ledger import clock
-from pipelines.receiving import moments
+from pipelines.receiving import receipt_times
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, off: timedelta) -> None:
@@ -17,5 +17,5 @@ def set_clock(monkeypatch: pytest.MonkeyPatch, off: timedelta) -> None:
         def now(cls, tz: Any = None) -> Self:
             return cls.fromtimestamp((datetime.now(tz) + off).timestamp(), tz)
 
-    for module in (clock, moments):
+    for module in (clock, receipt_times):
         monkeypatch.setattr(module, "datetime", Off)

@@ -16,7 +16,7 @@ from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.book import Book
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import BatchRun
+from pipelines.loading.load_counts import BatchRun
 from pipelines.loading.stage import load
 from pipelines.validation.tables import ACCEPTED, SKIPPED
 from tests.support.fake_target import serving

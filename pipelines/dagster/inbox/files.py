@@ -9,10 +9,10 @@ from pathlib import Path
 from stat import S_ISREG
 
 from fhir_service.paths import is_folder
-from pipelines.home import quiet
+from pipelines.home import file_growth
 from pipelines.home.batch import is_control
 from pipelines.home.preparing import INBOX, check_mounted
-from pipelines.receiving.written import QUIET
+from pipelines.receiving.growing_files import QUIET
 
 BYTES_OF_MARK = 6
 LAIN_TOO_LONG = timedelta(hours=1)
@@ -20,7 +20,7 @@ LAIN_TOO_LONG = timedelta(hours=1)
 
 def is_quiet(path: Path, about: os.stat_result, now: datetime) -> bool:
     """True if a file has not changed for some seconds, by a clock that can be trusted."""
-    return quiet.is_quiet(path, max(about.st_mtime, about.st_ctime), now.timestamp(), QUIET)
+    return file_growth.is_quiet(path, max(about.st_mtime, about.st_ctime), now.timestamp(), QUIET)
 
 
 def has_inbox(home: Path, environ: Mapping[str, str]) -> bool:

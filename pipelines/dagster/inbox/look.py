@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.dagster.inbox.files import BYTES_OF_MARK, files_in, is_quiet, mark_of, short_hash
+from pipelines.dagster.sensor_common import understood
 from pipelines.dagster.stages.receiving import batch_id_of
-from pipelines.dagster.ticking import understood
 from pipelines.dagster.unfinished import pause
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
 from pipelines.home.batch import printable_name, reason_of
 from pipelines.home.inbox import LEADS_OUT, Inbox
 from pipelines.ledger.ledger import Ledger
-from pipelines.receiving.written import is_written
-from pipelines.session.answers import feed_of
+from pipelines.receiving.growing_files import is_written
+from pipelines.session.answered_rejects import feed_of
 
 SECONDS_FOR_ONE_FILE = 5.0
 FILES_HASHED_AT_ONCE = 2

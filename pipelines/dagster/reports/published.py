@@ -9,10 +9,10 @@ import dagster as dg
 from pipelines.dagster import metadata
 from pipelines.dagster.names import AGAIN, DagsterNames
 from pipelines.dagster.reports.publication import publish_kept
-from pipelines.dagster.reports.told import of_publication, tables_agree, tables_agree_spec
+from pipelines.dagster.reports.publication_metadata import of_publication, tables_agree, tables_agree_spec
+from pipelines.dagster.run_resource import RESOURCE_KEY, workplace_of
 from pipelines.dagster.standing.sensor import note_verdicts
 from pipelines.dagster.tables import GROUP, OWNERS, table_checks, table_specs, told_of, untrue_of
-from pipelines.dagster.workplace import RESOURCE_KEY, workplace_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.reports.publication import PublicationError
 from pipelines.reports.tables import ReportTable

@@ -7,8 +7,8 @@ import duckdb
 
 from pipelines.dagster import metadata
 from pipelines.dagster.names import AGAIN, DagsterNames
+from pipelines.dagster.run_resource import RESOURCE_KEY, workplace_of
 from pipelines.dagster.tables import GROUP, OWNERS
-from pipelines.dagster.workplace import RESOURCE_KEY, workplace_of
 from pipelines.reports.pages import SWEPT
 from pipelines.reports.sweep import Sweep
 from pipelines.runs.manifest import software_version

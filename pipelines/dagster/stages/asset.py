@@ -8,7 +8,7 @@ import dagster as dg
 
 from pipelines.dagster import metadata
 from pipelines.dagster.names import DagsterNames
-from pipelines.dagster.workplace import RESOURCE_KEY
+from pipelines.dagster.run_resource import RESOURCE_KEY
 from pipelines.feeds.files.catalog import Feed, plain
 from pipelines.feeds.files.describe import describe
 from pipelines.reports.tables import readable_tables

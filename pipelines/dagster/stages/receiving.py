@@ -6,15 +6,15 @@ from pathlib import Path
 
 from fhir_service.paths import exists, is_file, is_folder
 from pipelines.dagster import metadata
+from pipelines.dagster.run_resource import RunWorkplace
 from pipelines.dagster.stages.outcome import NO_FILE, StageOutcome
-from pipelines.dagster.workplace import RunWorkplace
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.reading.marks import marked_form
+from pipelines.feeds.reading.reject_marks import marked_form
 from pipelines.home import traces
 from pipelines.home.batch import UnreadableFile, batch_name
 from pipelines.home.files import sha256_of
 from pipelines.home.inbox import BATCHES, Inbox
-from pipelines.ledger.kept import HomeBatches
+from pipelines.ledger.home_batches import HomeBatches
 from pipelines.receiving.stage import receive
 
 

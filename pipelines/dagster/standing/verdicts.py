@@ -17,8 +17,8 @@ from pipelines.dagster.waiting import waiting_now
 from pipelines.feeds.files.catalog import Feed, plain
 from pipelines.home.batch import printable_name
 from pipelines.home.preparing import check_mounted
-from pipelines.importing.broken import NAMED, FeedProblems, broken_now
-from pipelines.importing.expected import Deviations, unexpected_now
+from pipelines.importing.current_problems import NAMED, FeedProblems, broken_now
+from pipelines.importing.expectations import Deviations, unexpected_now
 from pipelines.ledger.failures import UNREAD, unread
 from pipelines.session.ledger import ledger_of
 

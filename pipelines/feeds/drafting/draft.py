@@ -7,13 +7,13 @@ or a method. It contains no other value of a row.
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pipelines.feeds.drafting.asking import Ask, lines_with_answers
-from pipelines.feeds.drafting.choosing import ColumnChoice, column_choices, kind_of_export
+from pipelines.feeds.drafting.column_choice import ColumnChoice, column_choices, kind_of_export
+from pipelines.feeds.drafting.decisions import Ask, lines_with_answers
 from pipelines.feeds.drafting.entries import FeedEntry, Line, as_toml, rendered
+from pipelines.feeds.drafting.export_beginning import look_at
+from pipelines.feeds.drafting.first_keys import head
 from pipelines.feeds.drafting.forms import forms
-from pipelines.feeds.drafting.head import head
-from pipelines.feeds.drafting.joining import comments_of, join_entries
-from pipelines.feeds.drafting.looking import look_at
+from pipelines.feeds.drafting.joined_tables import comments_of, join_entries
 from pipelines.feeds.drafting.mapping_lines import (
     answer_maps,
     column_lines,
@@ -22,9 +22,7 @@ from pipelines.feeds.drafting.mapping_lines import (
     may_be_question,
     question_lines,
 )
-from pipelines.feeds.drafting.seen import SeenColumn, columns_of, seen_together
-from pipelines.feeds.drafting.sniffing import Export
-from pipelines.feeds.drafting.telling import (
+from pipelines.feeds.drafting.row_kinds import (
     other_tables,
     rows_to_leave_out,
     rows_to_take,
@@ -32,6 +30,8 @@ from pipelines.feeds.drafting.telling import (
     titles_between,
     trailer,
 )
+from pipelines.feeds.drafting.seen_column import SeenColumn, columns_of, seen_together
+from pipelines.feeds.drafting.sniffing import Export
 from pipelines.feeds.kinds.registry import KINDS
 
 _CLOCK_WORDS = frozenset("time uhrzeit zeit of day posted transaction payment created sale".split())

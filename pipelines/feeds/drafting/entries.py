@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from pipelines.feeds.drafting.seen import SeenColumn
+from pipelines.feeds.drafting.seen_column import SeenColumn
 
 DECIDE = "DECIDE"
 

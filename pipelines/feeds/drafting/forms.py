@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from pipelines.feeds.drafting.cells import moment, read_otherwise
-from pipelines.feeds.drafting.choosing import ColumnChoice
+from pipelines.feeds.drafting.column_choice import ColumnChoice
 from pipelines.feeds.drafting.entries import FeedEntry, as_toml
-from pipelines.feeds.drafting.seen import SeenColumn
+from pipelines.feeds.drafting.seen_column import SeenColumn
 from pipelines.feeds.kinds.registry import KINDS
 from pipelines.feeds.reading.formats import DOLLARS
 from pipelines.feeds.terms.times import EXCEL, UNIX

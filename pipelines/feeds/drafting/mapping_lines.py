@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from pipelines.feeds.drafting.cells import most
-from pipelines.feeds.drafting.choosing import ColumnChoice
+from pipelines.feeds.drafting.column_choice import ColumnChoice
 from pipelines.feeds.drafting.entries import FeedEntry, as_toml
 from pipelines.feeds.drafting.instruments import LOINC, first_instrument, instruments, whole_instruments
-from pipelines.feeds.drafting.seen import SeenColumn
-from pipelines.feeds.drafting.telling import copayments, telling
+from pipelines.feeds.drafting.row_kinds import copayments, telling
+from pipelines.feeds.drafting.seen_column import SeenColumn
 from pipelines.feeds.files.rules import ASKED
 from pipelines.feeds.kinds.registry import KINDS
 from pipelines.feeds.terms.columns import Column

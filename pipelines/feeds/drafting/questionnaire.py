@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.feeds.drafting.cells import is_iso, most, number_formats
+from pipelines.feeds.drafting.export_beginning import look_at
 from pipelines.feeds.drafting.instruments import LOINC, instruments, known_items, screening_questions
-from pipelines.feeds.drafting.looking import look_at
 from pipelines.feeds.drafting.sniffing import Export
 from pipelines.feeds.terms.vocabulary import is_survey_fact_alone, words_of
 from pipelines.home.batch import UnreadableFile

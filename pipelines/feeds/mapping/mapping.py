@@ -25,7 +25,7 @@ from pipelines.feeds.mapping.values import (
     evaluate_lists,
     objects,
 )
-from pipelines.feeds.reading.broken import BadRow, found_in
+from pipelines.feeds.reading.row_faults import BadRow, found_in
 from pipelines.feeds.terms.columns import MISSING, Column, ValueFault, key, labels
 from pipelines.feeds.terms.converting import converter, days_for_none
 from pipelines.feeds.terms.names import named_by, source_label

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
-from pipelines.feeds.reading.broken import BadRow
+from pipelines.feeds.reading.row_faults import BadRow
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.schema import FeedFile
 

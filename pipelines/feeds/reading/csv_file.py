@@ -7,7 +7,11 @@ import csv
 from collections.abc import Iterator, Sequence
 from operator import methodcaller
 
-from pipelines.feeds.reading.broken import (
+from pipelines.feeds.reading.chunks import CHUNK_SIZE, Chunk
+from pipelines.feeds.reading.dialect import dialect, mended, mending_key
+from pipelines.feeds.reading.lines import LONGEST_LINE, NOT_ROWS, TextReader
+from pipelines.feeds.reading.reject_marks import BAD_ID, DAMAGED, REJECT_ID, Columns
+from pipelines.feeds.reading.row_faults import (
     BAD_QUOTING,
     SWALLOWED,
     TORN,
@@ -20,10 +24,6 @@ from pipelines.feeds.reading.broken import (
     ragged,
     unreadable,
 )
-from pipelines.feeds.reading.chunks import CHUNK_SIZE, Chunk
-from pipelines.feeds.reading.dialect import dialect, mended, mending_key
-from pipelines.feeds.reading.lines import LONGEST_LINE, NOT_ROWS, TextReader
-from pipelines.feeds.reading.marks import BAD_ID, DAMAGED, REJECT_ID, Columns
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.names import named_columns, position_header
 from pipelines.feeds.terms.schema import FeedFile

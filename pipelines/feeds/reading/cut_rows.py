@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from pipelines.feeds.kinds.registry import kind_of
-from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk, RowReader
 from pipelines.feeds.reading.conditions import Conditions
 from pipelines.feeds.reading.headings import is_value
+from pipelines.feeds.reading.row_faults import BadRow
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.names import values_of, walk
 from pipelines.feeds.terms.schema import FeedFile

@@ -6,10 +6,10 @@ Column names of the second file are prefixed with the name of the join: `comment
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
-from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk, LineNames, Notice, RowReader
 from pipelines.feeds.reading.cut_rows import CutRows
 from pipelines.feeds.reading.partners import JoinedRows, Partners, key_by
+from pipelines.feeds.reading.row_faults import BadRow
 from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, SecondTables
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.schema import FeedFile

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from fhir_service.interface.json_text import NOT_READABLE, Malformed, parse_bounded
-from pipelines.feeds.reading.broken import OUT_OF_RANGE, BadRow, unfit, unreadable
 from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader
 from pipelines.feeds.reading.lines import TextReader
-from pipelines.feeds.reading.marks import BAD_ID, DAMAGED, unmarked_line
 from pipelines.feeds.reading.opening import NAME_THE_ENCODING, open_text
 from pipelines.feeds.reading.packed import Content
+from pipelines.feeds.reading.reject_marks import BAD_ID, DAMAGED, unmarked_line
+from pipelines.feeds.reading.row_faults import OUT_OF_RANGE, BadRow, unfit, unreadable
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import UnreadableFile

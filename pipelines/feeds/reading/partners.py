@@ -7,7 +7,7 @@ from typing import Any
 from pipelines.feeds.reading.chunks import Notice, RowReader
 from pipelines.feeds.reading.cut_rows import CutRows
 from pipelines.feeds.reading.dialect import dialect
-from pipelines.feeds.reading.marks import compact, csv_text
+from pipelines.feeds.reading.reject_marks import compact, csv_text
 from pipelines.feeds.reading.second_tables import SecondTables
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.paths import parse_path, walk_path

@@ -17,7 +17,7 @@ from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.reading.since import NO_OVERLAP, NewestWatermarks, NoMark, Watermark, since
+from pipelines.feeds.reading.query_marks import NO_OVERLAP, NewestWatermarks, NoMark, Watermark, since
 from pipelines.feeds.terms.names import named_by
 from pipelines.feeds.terms.numbers import with_a_decimal
 from pipelines.feeds.terms.schema import Query

@@ -6,10 +6,10 @@ from pathlib import Path
 from pipelines.feeds.files.catalog import Feed, form_by_name
 from pipelines.feeds.reading.chunks import Chunk, RowReader
 from pipelines.feeds.reading.cut_rows import CutRows
-from pipelines.feeds.reading.marks import marked_form
 from pipelines.feeds.reading.packed import contents
 from pipelines.feeds.reading.parquet import ParquetReader
 from pipelines.feeds.reading.queried import QueriedReader
+from pipelines.feeds.reading.reject_marks import marked_form
 from pipelines.feeds.reading.second_tables import SecondTables
 from pipelines.feeds.reading.tables import TableReader
 from pipelines.feeds.reading.text_files import text_reader

@@ -6,10 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from pipelines.feeds.reading.asides import AsideRow, BlankAbove, RowsByLine, asides_of, ends_aside, last_line, usual
 from pipelines.feeds.reading.chunks import Chunk, Notice, RowReader
 from pipelines.feeds.reading.conditions import Conditions, IsLeftOut
 from pipelines.feeds.reading.headings import Headings, OfPayments, is_heading_of_rows
+from pipelines.feeds.reading.sparse_rows import (
+    AsideRow,
+    BlankAbove,
+    RowsByLine,
+    asides_of,
+    ends_aside,
+    last_line,
+    usual,
+)
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.names import places_of
 from pipelines.feeds.terms.schema import FeedFile

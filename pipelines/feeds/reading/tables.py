@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple, Self
 
-from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader
 from pipelines.feeds.reading.dialect import dialect
-from pipelines.feeds.reading.marks import REJECT_ID, csv_text
+from pipelines.feeds.reading.reject_marks import REJECT_ID, csv_text
+from pipelines.feeds.reading.row_faults import BadRow
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.names import position_header
 from pipelines.feeds.terms.schema import FeedFile

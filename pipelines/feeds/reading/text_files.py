@@ -11,9 +11,9 @@ from pipelines.feeds.reading.chunks import Chunk, LineNames, Notice, RowReader
 from pipelines.feeds.reading.csv_file import CsvReader
 from pipelines.feeds.reading.fixed import FixedReader
 from pipelines.feeds.reading.joined import JoinedReader
-from pipelines.feeds.reading.marks import as_saved, marked_form
 from pipelines.feeds.reading.objects import ArrayReader, ObjectLinesReader
 from pipelines.feeds.reading.packed import UNTAKEN, Content, contents, is_taken
+from pipelines.feeds.reading.reject_marks import as_saved, marked_form
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import UnreadableFile
 

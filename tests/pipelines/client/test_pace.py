@@ -6,9 +6,9 @@ import pytest
 from rich.console import Console
 
 from pipelines.client.pace import Attempts, CircuitBreaker, Limiter, Pace, RetryPauses, pace_of, retention_of
-from pipelines.home.bars import BarProgress
 from pipelines.home.exits import BadSetting
 from pipelines.home.progress import PlainProgress, time_left
+from pipelines.home.progress_bars import BarProgress
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.work import Work, payment
 

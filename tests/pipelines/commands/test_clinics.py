@@ -12,13 +12,13 @@ import yaml
 
 from pipelines.cli import run as chartferry
 from pipelines.commands import supervising
+from pipelines.commands.processes import SupervisedProcess
 from pipelines.commands.supervising import CannotStart, ChildProcess
-from pipelines.commands.wards import SupervisedProcess
-from pipelines.dagster.workplace import workplace_resource
+from pipelines.dagster.run_resource import workplace_resource
 from pipelines.home.dagster_folder import WRITTEN_ANEW, prepare_shared_dagster
 from pipelines.home.exits import BadSetting
 from pipelines.home.folder import BadHome
-from pipelines.home.ticks import note_tick
+from pipelines.home.sensor_ticks import note_tick
 from pipelines.session.clinics import KEYS, Clinic, read_clinics, shared_environment
 from tests.support.clinics import TWO, clinics_file
 from tests.support.commands import forget_settings, run

@@ -13,9 +13,9 @@ import yaml
 from pipelines.cli import run as chartferry
 from pipelines.commands import serve_code
 from pipelines.commands.definitions import write_workspace
+from pipelines.commands.processes import stop
 from pipelines.commands.supervising import CannotStart, ChildProcess, check_own, check_web_host
 from pipelines.commands.up_clinics import WatchedServer, environment_for, environment_of_pages
-from pipelines.commands.wards import stop
 from pipelines.dagster.names import DagsterNames
 from pipelines.home.dagster_folder import (
     WRITTEN_FOR_OTHERS,

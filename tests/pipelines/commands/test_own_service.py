@@ -153,9 +153,9 @@ def test_a_fault_of_the_program_shows_class_and_place_only(chartferry, home, mon
     def fails(*_):
         raise ValueError("patient-name")
 
-    monkeypatch.setattr("pipelines.importing.carrying_out.import_file", fails)
+    monkeypatch.setattr("pipelines.importing.all_files.import_file", fails)
     put(home)
     code, out, err = chartferry("import")
     assert (code, out) == (1, "")
-    assert "ValueError at carrying_out.py:" in err
+    assert "ValueError at all_files.py:" in err
     assert "patient-name" not in err

@@ -21,15 +21,15 @@ from dagster._core.storage.tags import GRPC_INFO_TAG, REPOSITORY_LABEL_TAG
 from dagster._core.test_utils import create_run_for_test
 
 from pipelines.cli import run as chartferry
-from pipelines.commands import supervising, up, wards
+from pipelines.commands import processes, supervising, up
 from pipelines.commands.supervising import CannotStart, ChildProcess, FolderRemoved
 from pipelines.dagster import code_server
-from pipelines.dagster.attended import make_storage
+from pipelines.dagster.child_process import make_storage
 from pipelines.dagster.code_server import give_up, lost_runs
 from pipelines.home.dagster_folder import LOAD_POOL, dagster_environment, lacking, prepare_dagster_home
 from pipelines.home.exits import BadSetting
 from pipelines.home.logs import rotate
-from pipelines.home.ticks import note_tick
+from pipelines.home.sensor_ticks import note_tick
 from pipelines.session import bundled
 from tests.support import loopback
 from tests.support.alive import lives
@@ -223,10 +223,10 @@ def test_a_child_that_ends_is_started_anew_and_one_that_does_so_always_is_given_
 ) -> None:
     said: list[str] = []
     monkeypatch.setattr(supervising, "RESTARTS", 2)
-    monkeypatch.setattr(wards, "asked_to_end", lambda *_: time.sleep(0.3))
+    monkeypatch.setattr(processes, "asked_to_end", lambda *_: time.sleep(0.3))
     toy = child(tmp_path, "print('no luck')")
     with pytest.raises(CannotStart, match="toy ended too often, and is not started again: no luck"):
-        wards.watch([wards.SupervisedProcess(toy, os.environ)], -1, said.append)
+        processes.watch([processes.SupervisedProcess(toy, os.environ)], -1, said.append)
     assert said == ["toy ended (no luck); starting it again"] * 2
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.corrections.retention import purge_older
 from pipelines.home.user import user_name
-from pipelines.importing.broken import broken_now
+from pipelines.importing.current_problems import broken_now
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.settling import NOT_BY_ITSELF
 from pipelines.runs.lines import SHOWN_NEXT

@@ -273,7 +273,7 @@ def test_a_correction_is_set_aside_while_the_record_is_in_doubt_from_a_plain_exp
 def test_a_row_that_was_intended_and_not_sent_is_not_sent_once_its_reject_was_discarded(practice, monkeypatch):
     """LEDGER-07: what is true when a row is sent counts, and not when it came."""
     monkeypatch.setattr("pipelines.client.profiles.ROWS_A_BUNDLE", 1)
-    monkeypatch.setattr("pipelines.loading.carrying.BUNDLES_AT_ONCE", 1)
+    monkeypatch.setattr("pipelines.loading.sending_loop.BUNDLES_AT_ONCE", 1)
     practice.target.faults = ["lost_before"] * 20
     rows = "".join(f"k{n},p1,{n}.00,2026-03-0{n},\n" for n in range(3, 7)) + ROWS["k2"].replace("-01,", "-09,")
     practice.take(HEADER + rows, "payments-mended.csv")

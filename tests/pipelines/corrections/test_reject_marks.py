@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.corrections.rejects import export_home
-from pipelines.feeds.reading.marks import Columns, csv_lead, csv_text, marked_line, unmarked_line
+from pipelines.feeds.reading.reject_marks import Columns, csv_lead, csv_text, marked_line, unmarked_line
 from pipelines.runs.batch import import_file
 from pipelines.session.opening import open_session
-from pipelines.session.waiting import find_files
+from pipelines.session.waiting_files import find_files
 from tests.pipelines.corrections.test_rejects import built_in
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.giving_back import HEADER

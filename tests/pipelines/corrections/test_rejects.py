@@ -365,7 +365,7 @@ def test_reasons_that_cannot_be_had_leave_a_refusal_as_it_is(practice, monkeypat
     text = HEADER + "".join(f"k{n},p1,5.00,2026-01-01,\n" for n in range(9))
     assert practice.take(text)[1]["batches"][0]["reasons"] == {"business-rule": 9}
     assert practice.target.validated == 3
-    monkeypatch.setattr("pipelines.loading.why.MOST", 5)
+    monkeypatch.setattr("pipelines.loading.refusal_reasons.MOST", 5)
     practice.target.validate = lambda body: ["more"]
     assert practice.run("rejects", "retry")[0] == 3
     assert practice.target.validated == 8

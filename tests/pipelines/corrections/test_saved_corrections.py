@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.feeds.files.catalog import load_feeds
-from pipelines.feeds.reading.marks import as_saved
 from pipelines.feeds.reading.packed import first_content
+from pipelines.feeds.reading.reject_marks import as_saved
 
 FEED = """kind = "payments"
 files = ["till*.txt"]

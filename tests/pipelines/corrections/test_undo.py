@@ -447,7 +447,7 @@ def test_what_was_taken_back_is_said_where_the_publication_fails_and_the_next_un
     tasks(home, "k1")
     batch = asked("import")["batches"][0]["batch_id"]
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.importing.closing.publish_reports", Mock(side_effect=failure))
+        patched.setattr("pipelines.importing.begin_and_end.publish_reports", Mock(side_effect=failure))
         found, out, err = chartferry("undo", batch, "--json")
     assert (found, json.loads(out)["taken"]) == (code, 1), err
     assert said in err

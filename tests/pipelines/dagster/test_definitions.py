@@ -28,7 +28,7 @@ from pipelines.dagster.standing.verdicts import INBOX_CHECK, WAITING_CHECK
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.home.disk import FULL
-from pipelines.home.ticks import last_ticks, note_tick
+from pipelines.home.sensor_ticks import last_ticks, note_tick
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.tables import report_tables, sql_folder
 from pipelines.validation.outcome import ValidationResult

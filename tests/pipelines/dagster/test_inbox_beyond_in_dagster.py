@@ -12,9 +12,9 @@ import dagster as dg
 import pytest
 
 from pipelines.dagster import alerts
+from pipelines.dagster.run_resource import RunWorkplace
 from pipelines.dagster.stages.receiving import batches_of, receive_all
 from pipelines.dagster.waiting import PATIENCE, waiting_now
-from pipelines.dagster.workplace import RunWorkplace
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import BATCH_TAG

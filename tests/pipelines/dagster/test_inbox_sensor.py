@@ -107,7 +107,7 @@ def test_a_file_that_is_being_written_at_a_server_whose_clock_is_off_is_not_take
     """SCALE-03: where the server is behind it looks as if nobody had written it for minutes."""
     monkeypatch.setattr("pipelines.dagster.inbox.files.QUIET", timedelta(seconds=10))
     (mounts := inbox.parent / "mounts").write_text(f"/dev/vda / ext4 rw 0 0\nserver:/ {inbox.resolve()} nfs4 rw 0 0\n")
-    monkeypatch.setattr("pipelines.home.quiet.MOUNTS", mounts)
+    monkeypatch.setattr("pipelines.home.file_growth.MOUNTS", mounts)
     store = ObjectInbox(str(inbox), Folder(inbox), Folder(inbox.parent / "notes"), "here")
     still = SeenFiles(), dict[str, str]()
 

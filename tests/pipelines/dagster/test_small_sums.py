@@ -9,7 +9,7 @@ import pytest
 import pipelines
 from pipelines.dagster import metadata
 from pipelines.dagster.checks import LoadedBatch, every_cent_is_accounted_for, the_ledger_says_the_same
-from pipelines.dagster.telling import tell
+from pipelines.dagster.command_line_runs import tell
 from pipelines.feeds.files.catalog import home_catalog
 from pipelines.runs.run import RunResult
 from pipelines.session.ledger import open_ledger

@@ -20,7 +20,7 @@ from pipelines.dagster.waiting import PATIENCE, waiting_now
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG
 from pipelines.home.stores import StoreUnusable
-from pipelines.importing.broken import broken_now, loaded_last
+from pipelines.importing.current_problems import broken_now, loaded_last
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import discard
 from pipelines.ledger.rows import Intent, Outcome, Reject, reject_id

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from pipelines.dagster.checks import AFTER_LOAD
-from pipelines.dagster.telling import tell
+from pipelines.dagster.command_line_runs import tell
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import BATCH_TAG

@@ -5,7 +5,7 @@ import zipfile
 from pathlib import Path
 
 from pipelines.feeds.drafting.draft import draft
-from pipelines.feeds.drafting.head import stem_of
+from pipelines.feeds.drafting.first_keys import stem_of
 from tests.support.written import written
 
 

@@ -46,7 +46,7 @@ def test_an_inbox_of_messy_files_is_imported_to_its_end(folder, prefix, suffix, 
     (home / "feeds").mkdir()
     (home / "feeds" / "messy.toml").write_text(FEED)
     forget_settings(monkeypatch)
-    monkeypatch.setattr("pipelines.loading.carrying.LATE_SECONDS", 0)
+    monkeypatch.setattr("pipelines.loading.sending_loop.LATE_SECONDS", 0)
     with serving(FakeTarget()) as target:
         monkeypatch.setenv("FHIR_BASE_URL", target.url)
         monkeypatch.setenv("FHIR_TOKEN", "fixed")

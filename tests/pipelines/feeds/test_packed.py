@@ -13,8 +13,8 @@ import pytest
 from pipelines.feeds.drafting.draft import draft
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.feeds.reading import packed
-from pipelines.feeds.reading.marks import ids_in, marked_form
 from pipelines.feeds.reading.packed import contents, first_content
+from pipelines.feeds.reading.reject_marks import ids_in, marked_form
 from pipelines.home.batch import UnreadableFile
 from tests.support.archives import zipped
 from tests.support.quotes import MARK, payment

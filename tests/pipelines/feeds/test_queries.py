@@ -18,7 +18,7 @@ from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.feeds.reading.queried import QueriedReader
 from pipelines.feeds.reading.query import run_query
-from pipelines.feeds.reading.since import NOT_ISO, NewestWatermarks, NoMark, Watermark, since
+from pipelines.feeds.reading.query_marks import NOT_ISO, NewestWatermarks, NoMark, Watermark, since
 from pipelines.home.batch import UnreadableFile
 from tests.support.giving_back import one
 from tests.support.peaks import peak_of

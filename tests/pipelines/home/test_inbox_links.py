@@ -13,7 +13,7 @@ from pipelines.home import inbox as inboxes
 from pipelines.home.batch import UnreadableFile
 from pipelines.home.inbox import LEADS_OUT, SETTING, SWAPPED, Inbox
 from pipelines.receiving.stage import receive
-from pipelines.session.waiting import find_files
+from pipelines.session.waiting_files import find_files
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
 ROWS = "payment_id,patient_id,amount,paid_on\nA1,p1,10.00,2026-01-05\n"

@@ -13,7 +13,7 @@ from pipelines.dagster.alerts import COMMAND, of_expectations
 from pipelines.dagster.standing.verdicts import verdicts_of
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import FeedError, load_feed
-from pipelines.importing.expected import Deviations, draft_expectations, unexpected_now, usual
+from pipelines.importing.expectations import Deviations, draft_expectations, unexpected_now, usual
 from pipelines.ledger.ledger import Ledger
 from tests.pipelines.conftest import Clock
 from tests.support.ledgers import TARGET

@@ -9,7 +9,7 @@ from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.batch import printable_name
 from pipelines.home.inbox import LEADS_OUT
 from pipelines.receiving import stage as receive
-from pipelines.session.waiting import find_files
+from pipelines.session.waiting_files import find_files
 from tests.support.ledgers import lose_ledger
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"

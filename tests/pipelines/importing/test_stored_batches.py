@@ -18,7 +18,7 @@ from pipelines.home import stores
 from pipelines.home.batch import SOURCE
 from pipelines.home.batch_files import MANIFESTS
 from pipelines.home.stores import StoreUnusable, store_at
-from pipelines.importing.broken import broken_now
+from pipelines.importing.current_problems import broken_now
 from pipelines.loading.settling import NOT_BY_ITSELF
 from pipelines.session.opening import open_session
 from tests.support.machines import ROWS, a_batch, amounts, batches_at, has_rows, rows_at

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from pipelines.dagster.results import file_of
-from pipelines.dagster.workplace import RunWorkplace
+from pipelines.dagster.run_resource import RunWorkplace
 from pipelines.home import stores
 from pipelines.home.batch import SOURCE
 from pipelines.home.stores import Folder, store_at
-from pipelines.ledger.stored import BatchesUnusable, StoredBatches
+from pipelines.ledger.batch_store import BatchesUnusable, StoredBatches
 from pipelines.ledger.tables import LedgerError
 from pipelines.receiving.stage import receive
 from pipelines.runs.beginning import begin
@@ -218,7 +218,7 @@ def test_rows_that_a_killed_run_never_kept_go_with_a_purge_elsewhere(place, tmp_
     two.remove("payments-1")
     again = batches_at(place, tmp_path / "one")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("pipelines.ledger.stored._Folder.drop", killed)
+        patched.setattr("pipelines.ledger.batch_store._Folder.drop", killed)
         with pytest.raises(KeyboardInterrupt):
             again.agree()
     assert (folder / "source" / "payments.csv").exists()

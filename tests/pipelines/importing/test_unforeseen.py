@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 import duckdb
 import pytest
 
-from pipelines.dagster.since import ended_runs
+from pipelines.dagster.command_line_runs import tell
+from pipelines.dagster.recent_events import ended_runs
 from pipelines.dagster.stages.loading import load_all
 from pipelines.dagster.stages.outcome import StageOutcome
 from pipelines.dagster.stages.validating import validate_all
-from pipelines.dagster.telling import tell
 from pipelines.feeds.files.catalog import load_feeds
-from pipelines.importing.broken import FeedProblems, broken_now
+from pipelines.importing.current_problems import FeedProblems, broken_now
 from pipelines.ledger.ledger import Ledger
 from pipelines.receiving.stage import receive
 from pipelines.reports.attention import batches_now, problems_of

@@ -14,7 +14,7 @@ import pytest
 from pipelines.dagster.unfinished import begins_ledger
 from pipelines.feeds.files.catalog import home_catalog
 from pipelines.home.batch import UnreadableFile
-from pipelines.importing.broken import broken_now
+from pipelines.importing.current_problems import broken_now
 from pipelines.ledger import clock
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.journal import BLOCK, Journal, Position

@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import event
 
 from pipelines.ledger import verbs
-from pipelines.ledger.answered import close_answered, write_states
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.reject_state import close_answered, write_states
 from pipelines.ledger.rejects import settle_resubmitted
 from pipelines.ledger.rows import Outcome, Reject
 from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError

@@ -12,10 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from pipelines.ledger import tables as t
-from pipelines.ledger.answered import close_answered
-from pipelines.ledger.former import intend_change, restore
+from pipelines.ledger.former_versions import intend_change, restore
 from pipelines.ledger.lease import Holder, LeaseLost, is_dead, this_machine, utc_text
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.reject_state import close_answered
 from pipelines.ledger.rows import KnownRecord, Outcome, Reason, Reject, Repeat, reject_id
 from pipelines.ledger.standing import undone_at
 from pipelines.ledger.tables import LedgerError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from pipelines.importing.broken import broken_now
+from pipelines.importing.current_problems import broken_now
 from pipelines.ledger import clock
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger

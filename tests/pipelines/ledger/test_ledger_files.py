@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.ledger import database
 from pipelines.ledger import tables as t
-from pipelines.ledger.former import plan_anew
+from pipelines.ledger.former_versions import plan_anew
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Outcome, Repeat
 from pipelines.ledger.tables import LedgerError

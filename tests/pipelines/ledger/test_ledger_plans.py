@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from pipelines.ledger.doubts import doubtful
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.put_in import lines_at
-from pipelines.validation import withheld
+from pipelines.ledger.resubmitted_rows import lines_at
+from pipelines.validation import withheld_files
 from tests.support.ledgers import OF, TARGET, intent, start
 
 
@@ -24,8 +24,8 @@ def place(batch_id: str) -> Any:
 
 
 ASKED: dict[str, Callable[[Ledger], object]] = {
-    "was loaded": lambda ledger: withheld._was_loaded(session(ledger), "payments-b"),
-    "under other keys": lambda ledger: withheld._under_other_keys(session(ledger), "payments-b", {"k9": (2, ())}),
+    "was loaded": lambda ledger: withheld_files._was_loaded(session(ledger), "payments-b"),
+    "under other keys": lambda ledger: withheld_files._under_other_keys(session(ledger), "payments-b", {"k9": (2, ())}),
     "read otherwise": lambda ledger: ledger.is_read_otherwise(TARGET, "payments-b", "f1"),
     "keys by line": lambda ledger: ledger.keys_on(TARGET, "payments-b", [2]),
     "what stands on lines": lambda ledger: lines_at(ledger, TARGET, [place("payments-b")]),

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from pipelines.ledger.former import earlier_versions, intend_withdrawal, undone
+from pipelines.ledger.former_versions import earlier_versions, intend_withdrawal, undone
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import (
     RejectPlace,

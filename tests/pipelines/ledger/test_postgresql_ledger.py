@@ -21,10 +21,10 @@ from sqlalchemy.exc import DBAPIError
 from pipelines.cli import run
 from pipelines.ledger import tables as t
 from pipelines.ledger.addresses import known_as
-from pipelines.ledger.answered import close_answered
-from pipelines.ledger.former import intend_change
+from pipelines.ledger.former_versions import intend_change
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.notes import RESPONSE, Group, Member, keep_members, members_of
+from pipelines.ledger.reject_state import close_answered
 from pipelines.ledger.rejects import discard, resubmit, settle_resubmitted
 from pipelines.ledger.rows import Intent, Outcome, Reason, Reject
 from pipelines.loading.settling import NOT_BY_ITSELF
@@ -506,7 +506,7 @@ def test_a_reject_that_is_settled_stays_as_the_first_of_two_left_it(rejected, mo
         ledger.settle(*OF_PAYMENTS, [Outcome("k1", 1, "refused", None, 422)])
     _, said = at_once(
         monkeypatch,
-        "pipelines.ledger.answered.lines_at",
+        "pipelines.ledger.reject_state.lines_at",
         lambda: settle_resubmitted(ledger, "urn:t"),
         lambda: discard(ledger, [name], "u", "w"),
     )

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import event
 
 from pipelines.home.stores import store_at
-from pipelines.ledger.in_step import NUMBERED
+from pipelines.ledger.journal_sync import NUMBERED
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import SCHEMA_VERSION
 from tests.pipelines.ledger.test_postgresql_ledger import plain

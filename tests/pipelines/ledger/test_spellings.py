@@ -16,7 +16,7 @@ from pipelines.feeds.terms.columns import ValueFault, key
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reason, Reject
 from pipelines.ledger.tables import records
-from pipelines.session.spellings import NOT_PLAIN, unplain_keys
+from pipelines.session.key_spellings import NOT_PLAIN, unplain_keys
 from tests.support.exports import payments
 from tests.support.ledgers import OF, TARGET, intent, lose_ledger, start
 

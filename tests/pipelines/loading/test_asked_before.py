@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.client.client import FhirClient
 from pipelines.client.replies import NotSent
-from pipelines.loading import asking
+from pipelines.loading import lookup_before_sending
 from tests.support.fake_target import FakeTarget, identifiers, serving
 from tests.support.work import Work, payment
 
@@ -157,7 +157,7 @@ def test_a_kill_between_the_search_and_the_create_leaves_nothing_in_doubt(homes,
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(asking, "_outcome", killed)
+        patched.setattr(lookup_before_sending, "_outcome", killed)
         with pytest.raises(Killed):
             two.run(payments(0, 1, 2))
     assert two.states() == {}

@@ -11,8 +11,8 @@ import pytest
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord, Outcome, Reject, Repeat
 from pipelines.ledger.states import ROW_STATES
-from pipelines.loading.held import HeldLanes
-from pipelines.loading.loaded import BatchRun
+from pipelines.loading.held_lanes import HeldLanes
+from pipelines.loading.load_counts import BatchRun
 from pipelines.loading.row import AcceptedRow
 from tests.support.ledgers import TARGET, intent
 

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import event
 
 from pipelines.dagster.stages.validating import validate_all
-from pipelines.loading.held import HeldLanes
-from pipelines.loading.loaded import BatchRun
+from pipelines.loading.held_lanes import HeldLanes
+from pipelines.loading.load_counts import BatchRun
 from pipelines.loading.posting import post
 from pipelines.receiving.stage import receive
 from pipelines.session.opening import open_session

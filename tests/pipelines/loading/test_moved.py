@@ -91,8 +91,8 @@ def test_what_has_a_records_id_without_its_identifier_is_never_changed(batch, ta
 @pytest.mark.parametrize("sweep", [False, True], ids=["each", "sweep"])
 def test_again_follows_what_moved_to_ids_of_others(reuse, sweep, batch, home, target, asked, chartferry, monkeypatch):
     """CLI-CMD-18: what is known of a record stays, but for its id."""
-    monkeypatch.setattr("pipelines.corrections.gone.READS_WITHOUT_A_SWEEP", 0 if sweep else 500)
-    monkeypatch.setattr("pipelines.corrections.moved.VALUES_A_SEARCH", 2)
+    monkeypatch.setattr("pipelines.corrections.missing_resources.READS_WITHOUT_A_SWEEP", 0 if sweep else 500)
+    monkeypatch.setattr("pipelines.corrections.moved_resources.VALUES_A_SEARCH", 2)
     lose_ledger(home)
     assert asked("verify", "--adopt")["batches"][batch]["adopted"] == 3
     move(target, reuse)

@@ -24,11 +24,11 @@ from pipelines.ledger.lease import Holder, LeaseLost, utc_text
 from pipelines.ledger.parts import BEGINNINGS, LoaderWatch, PartState, claim, free, lay_out, remove_parts, states
 from pipelines.ledger.rows import Intent, Outcome
 from pipelines.loading.accepted import LoadPart
-from pipelines.loading.loaded import LoadCounts
+from pipelines.loading.load_counts import LoadCounts
 from pipelines.loading.part_outcome import PartLoaded, ends_all, in_all
 from pipelines.loading.part_stage import doubt_left_sending
+from pipelines.runs import part_plan, watching, workers
 from pipelines.runs import parts as in_parts
-from pipelines.runs import plan, watching, workers
 from tests.support.work import TARGET
 
 
@@ -70,8 +70,8 @@ def test_a_small_file_or_a_target_for_one_request_needs_no_workers() -> None:
 
 def test_workers_share_the_pace_of_the_target() -> None:
     """SCALE-02"""
-    assert plan.share(Pace(at_once=8, per_second=10.0, workers=4), 4) == Pace(2, per_second=2.5, workers=4)
-    assert plan.share(Pace(at_once=8), 3) == Pace(at_once=2)
+    assert part_plan.share(Pace(at_once=8, per_second=10.0, workers=4), 4) == Pace(2, per_second=2.5, workers=4)
+    assert part_plan.share(Pace(at_once=8), 3) == Pace(at_once=2)
 
 
 # -- leases of parts, on each database

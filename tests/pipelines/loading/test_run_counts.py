@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.ledger.columns import COUNTS
 from pipelines.ledger.tables import LedgerError
-from pipelines.loading.loaded import BatchRun, LoadCounts
+from pipelines.loading.load_counts import BatchRun, LoadCounts
 from pipelines.loading.part_outcome import PartLoaded
 from tests.support.fake_target import FakeTarget
 from tests.support.work import TARGET, payment, work_at

@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from pipelines.client.steps import FREE_OF_RACES
-from pipelines.ledger.former import earlier_versions
+from pipelines.ledger.former_versions import earlier_versions
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.settling import settle_doubts
 from tests.support.fake_target import FakeTarget, serving

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.loading import carrying
+from pipelines.loading import sending_loop
 from tests.support.fake_answers import Said
 from tests.support.fake_target import FakeTarget, Handler, serving
 from tests.support.work import Work, payment
@@ -28,7 +28,7 @@ BY_BATCH, BY_TRANSACTION = of_others("batch", "transaction"), of_others("transac
 @pytest.fixture
 def at(tmp_path, request, monkeypatch):
     """Work at a target that takes two seconds a row, one bundle of at most a hundred after another."""
-    monkeypatch.setattr(carrying, "BUNDLES_AT_ONCE", 1)
+    monkeypatch.setattr(sending_loop, "BUNDLES_AT_ONCE", 1)
     monkeypatch.setattr("pipelines.client.profiles.ROWS_A_BUNDLE", 100)
     with serving(FakeTarget(**request.param)) as target:
         work = Work(tmp_path, target)

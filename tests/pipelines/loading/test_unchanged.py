@@ -16,8 +16,8 @@ from pipelines.client.steps import BARE, FREE_OF_RACES
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.progress import Progress
 from pipelines.ledger import tables as t
-from pipelines.ledger.answered import close_answered
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.reject_state import close_answered
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.standing import STATES_THERE, Standing, standing_of
 from pipelines.ledger.states import ROW_STATES
@@ -26,7 +26,7 @@ from pipelines.loading.accepted import LoadPart
 from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake
 from pipelines.loading.load import Load
-from pipelines.loading.loaded import BatchRun
+from pipelines.loading.load_counts import BatchRun
 from pipelines.loading.row import AcceptedRow
 from pipelines.loading.unchanged import LeftOfPage, UnchangedRows
 from pipelines.validation import tables

@@ -17,12 +17,12 @@ from pipelines.client.steps import BARE, BATCH
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.ledger.states import UNDECIDED
-from pipelines.loading.answered import PostResult, RowResult
-from pipelines.loading.asking import SEARCHES_AHEAD
-from pipelines.loading.carrying import spare_of
+from pipelines.loading.lookup_before_sending import SEARCHES_AHEAD
+from pipelines.loading.requests_under_way import UnderWay
 from pipelines.loading.row import AcceptedRow
+from pipelines.loading.row_results import PostResult, RowResult
 from pipelines.loading.sending import SentResults
-from pipelines.loading.under_way import UnderWay
+from pipelines.loading.sending_loop import spare_of
 
 SEEDS = 400
 LONGEST_SECONDS = 60.0

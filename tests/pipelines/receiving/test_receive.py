@@ -18,8 +18,8 @@ from pipelines.home.batch import UnreadableFile
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.lease import utc_text
 from pipelines.receiving import stage
+from pipelines.receiving.growing_files import is_written
 from pipelines.receiving.stage import receive
-from pipelines.receiving.written import is_written
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
 
@@ -274,7 +274,7 @@ def test_what_a_file_system_of_a_network_refuses_says_nothing_of_writers(
     mounts = tmp_path / "mounts"
     escaped = str(folder).replace(" ", r"\040")
     mounts.write_text(f"/dev/vda / ext4 rw 0 0\nserver:/ {escaped} {kind} rw 0 0\n")
-    monkeypatch.setattr("pipelines.home.quiet.MOUNTS", mounts)
+    monkeypatch.setattr("pipelines.home.file_growth.MOUNTS", mounts)
     with (folder / "payments.csv").open("w"):
         assert is_written(folder / "payments.csv") is written
 

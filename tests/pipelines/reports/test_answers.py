@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.reports import wide
+from pipelines.reports import wide_tables
 from pipelines.reports.forms import AskedQuestion, Option, ask_alike
 from pipelines.reports.publication import PublicationError
 from tests.support.publishing import PAGED, START, World, carry_over, publish_only, unpublished
@@ -398,6 +398,6 @@ def test_a_form_of_many_questions_gives_the_same_rows(world: World, monkeypatch:
     world.publish()
     few = world.rows("FROM response_check_up_2")
     assert [each[4] for each in few] == ["low", "gone", None, None]
-    monkeypatch.setattr(wide, "FEW", 0)
+    monkeypatch.setattr(wide_tables, "FEW", 0)
     world.publish()
     assert world.rows("FROM response_check_up_2") == few

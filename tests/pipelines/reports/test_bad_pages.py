@@ -20,7 +20,7 @@ from pipelines.client.profiles import PLAIN, as_declared
 from pipelines.client.replies import TargetUnusable
 from pipelines.client.tokens import Credentials
 from pipelines.reports.sweep import Sweep, kept_sweep, sweep
-from pipelines.session.reading import reading
+from pipelines.session.needed_reads import reading
 from tests.support.serving import Answers, served
 
 TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000002"

@@ -13,7 +13,7 @@ import pytest
 from pipelines.client.capabilities import Capabilities
 from pipelines.client.replies import TargetUnusable
 from pipelines.reports.bulk import publish_bulk
-from pipelines.reports.changes import sweep_changes
+from pipelines.reports.changed_resources import sweep_changes
 from pipelines.reports.pages import SweepIncomplete
 from pipelines.reports.publication import PublicationError
 from pipelines.reports.sweep import kept_sweep

@@ -11,9 +11,9 @@ import orjson
 import pytest
 
 from fhir_service.interface.billing import Charge, allocate, in_order
-from pipelines.reports.changes import sweep_changes
+from pipelines.reports.changed_resources import sweep_changes
 from pipelines.reports.readings import note_reading
-from pipelines.reports.told import CHARGES, PATIENT, PATIENTS, WithoutNames, forget_patients, keep_told
+from pipelines.reports.service_data import CHARGES, PATIENT, PATIENTS, WithoutNames, forget_patients, keep_told
 from tests.support.publishing import TARGET, Target, World, publish_only, unpublished
 
 

@@ -15,7 +15,7 @@ from typing import cast
 import pytest
 
 from pipelines.home import stores
-from pipelines.home.owning import deployment_of, own
+from pipelines.home.deployment_owner import deployment_of, own
 from pipelines.home.stores import Bucket, HeldObject, SomebodyElse, Store, StoreUnusable, store_at
 from pipelines.reports import copying
 from pipelines.reports.copying import copy_publication

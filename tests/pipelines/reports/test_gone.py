@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.client.replies import NoResult
-from pipelines.ledger.former import earlier_versions, intend_change, intend_withdrawal, undone
+from pipelines.ledger.former_versions import earlier_versions, intend_change, intend_withdrawal, undone
 from pipelines.ledger.rows import Intent, Outcome
-from pipelines.reports.changes import read_whole_next, sweep_changes
+from pipelines.reports.changed_resources import read_whole_next, sweep_changes
 from pipelines.reports.pages import SweepIncomplete
 from pipelines.reports.sweep import FILES, OVERLAP, folder_of
 from tests.support.publishing import (

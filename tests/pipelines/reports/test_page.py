@@ -13,7 +13,7 @@ import pytest
 from pipelines.feeds.terms.rulebook import rules
 from pipelines.home.folder import REFERENCE_NOTE
 from pipelines.ledger.rows import Intent, Outcome, Reason, Reject
-from pipelines.reports.newer import PAGE, tell_newer
+from pipelines.reports.newer_load import PAGE, tell_newer
 from pipelines.reports.publication import PublicationError
 from tests.support.ledgers import close_rejects
 from tests.support.publishing import (

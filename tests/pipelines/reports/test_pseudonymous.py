@@ -15,11 +15,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.home.strangers import _key
+from pipelines.home.unknown_patients import _key
 from pipelines.reports.pseudonymous import key_of, set_key
 from pipelines.reports.publication import PublicationError
+from pipelines.reports.service_data import CHARGES, keep_told
 from pipelines.reports.tables import KIND, KINDS, report_tables, sql_folder
-from pipelines.reports.told import CHARGES, keep_told
 from pipelines.reports.views.definition import columns_of
 from tests.pipelines.reports.test_claim_balance import telling
 from tests.support.pseudonymity import Tables, publish, with_a_form

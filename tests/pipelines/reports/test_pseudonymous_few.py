@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.reports.pseudonymous import shown_tables
+from pipelines.reports.service_data import PATIENTS, keep_told
 from pipelines.reports.tables import report_tables
-from pipelines.reports.told import PATIENTS, keep_told
 from tests.pipelines.reports.test_claim_balance import telling
 from tests.support.pseudonymity import publish, with_a_form
 from tests.support.publishing import LAB, TARGET, World, publish_only, report

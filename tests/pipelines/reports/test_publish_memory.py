@@ -5,8 +5,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.reports.placing import built, most_memory
 from pipelines.reports.publication import OutOfMemory, PublicationError
+from pipelines.reports.publication_folder import built, most_memory
 from tests.support.publishing import World
 
 SHORT = "the tables could not be built: this machine has not enough memory for them"
@@ -14,7 +14,7 @@ SHORT = "the tables could not be built: this machine has not enough memory for t
 
 def test_tables_that_a_limit_does_not_do_for_are_built_with_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """REPORT-04: 320,000 payments were published now and then, and a million never."""
-    monkeypatch.setattr("pipelines.reports.placing.MEMORY", 1)
+    monkeypatch.setattr("pipelines.reports.publication_folder.MEMORY", 1)
     with duckdb.connect(world.publish().path, read_only=True) as db:
         assert db.sql("SELECT count(*) FROM diagnostic_report").fetchall() == [(6,)]
     assert not list((world.home / "published").glob(".reports.*"))
@@ -23,8 +23,8 @@ def test_tables_that_a_limit_does_not_do_for_are_built_with_more(world: World, m
 def test_where_no_memory_does_it_is_said_and_nothing_is_replaced(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """REPORT-04"""
     before = world.publish().path.read_bytes()
-    monkeypatch.setattr("pipelines.reports.placing.MEMORY", 1)
-    monkeypatch.setattr("pipelines.reports.placing.most_memory", lambda: 3)
+    monkeypatch.setattr("pipelines.reports.publication_folder.MEMORY", 1)
+    monkeypatch.setattr("pipelines.reports.publication_folder.most_memory", lambda: 3)
     with pytest.raises(PublicationError, match=SHORT):
         world.publish()
     assert (world.home / "published" / "reports.duckdb").read_bytes() == before
@@ -44,7 +44,7 @@ def test_the_first_limit_is_by_the_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: int, fails: int, tried: list[int]
 ) -> None:
     """REPORT-04"""
-    monkeypatch.setattr("pipelines.reports.placing.most_memory", lambda: 5000)
+    monkeypatch.setattr("pipelines.reports.publication_folder.most_memory", lambda: 5000)
     limits = list[int]()
 
     def build(_: Path, megabytes: int) -> str:
@@ -65,5 +65,5 @@ def test_a_container_has_what_it_may_take(tmp_path: Path, monkeypatch: pytest.Mo
     whole = most_memory()
     for text, most in (("2000000000\n", 1000), ("max\n", whole), ("", whole)):
         (tmp_path / "memory.max").write_text(text)
-        monkeypatch.setattr("pipelines.reports.placing.CONTAINER", tmp_path / "memory.max")
+        monkeypatch.setattr("pipelines.reports.publication_folder.CONTAINER", tmp_path / "memory.max")
         assert most_memory() == most

@@ -12,8 +12,8 @@ import pytest
 
 from pipelines.corrections.retention import purge_older
 from pipelines.home import arrow
-from pipelines.importing.broken import broken_now
-from pipelines.ledger import unanswered as unanswered_records
+from pipelines.importing.current_problems import broken_now
+from pipelines.ledger import unanswered_records
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.ledger_inputs import UNANSWERED

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from pipelines.ledger.former import intend_change
+from pipelines.ledger.former_versions import intend_change
 from pipelines.ledger.rows import Intent, Outcome
 from tests.support.publishing import START, TARGET, World, carry_over, import_payments, publish_only, write_accepted
 

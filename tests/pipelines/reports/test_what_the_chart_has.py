@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.ledger.former import intend_change, plan_anew
+from pipelines.ledger.former_versions import intend_change, plan_anew
 from pipelines.ledger.rows import Intent, Outcome
 from tests.support.exports import tasks
 from tests.support.publishing import (

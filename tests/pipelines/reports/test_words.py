@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipelines.client.replies import TargetUnusable
-from pipelines.home.bars import progress_on
+from pipelines.home.progress_bars import progress_on
 from pipelines.reports.readings import unread
 from pipelines.reports.sweep import FILES, folder_of
 from pipelines.reports.words import rows_of

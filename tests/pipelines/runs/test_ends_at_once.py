@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.client.client import FhirClient
 from pipelines.client.replies import NotSent
-from pipelines.ledger import so_far
+from pipelines.ledger import batch_counts
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Outcome
 from pipelines.runs import batch, ending
@@ -43,7 +43,7 @@ def test_a_batch_that_another_process_opens_while_its_run_ends_stays_open(home, 
     other = Thread(target=opens)
 
     def beside(*given, **named):
-        found = so_far.with_outcomes(*given, **named)
+        found = batch_counts.with_outcomes(*given, **named)
         other.start()
         other.join(1)
         return found

@@ -14,11 +14,11 @@ from sqlalchemy.exc import OperationalError
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home import disk, spill
 from pipelines.home.batch import UnreadableFile
-from pipelines.importing import closing as import_closing
+from pipelines.importing import begin_and_end as import_closing
 from pipelines.ledger.database import database_message
 from pipelines.ledger.ledger import Ledger
-from pipelines.loading.answered import RowResult
 from pipelines.loading.intake import Intake
+from pipelines.loading.row_results import RowResult
 from pipelines.receiving import stage as receive
 from pipelines.reports import publish
 from tests.support.fake_target import FakeTarget, serving
@@ -113,9 +113,9 @@ def test_too_little_memory_is_said_in_one_sentence(chartferry, home, target, mon
     def fails(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("pipelines.importing.asked.import_paths", fails)
+    monkeypatch.setattr("pipelines.importing.requested_import.import_paths", fails)
     code, _, err = chartferry("import")
-    assert (code, "memory did not suffice at asked.py" in err, "fault of" in err) == (6, True, False)
+    assert (code, "memory did not suffice at requested_import.py" in err, "fault of" in err) == (6, True, False)
 
 
 def test_what_could_not_be_taken_in_stays_where_it_was_with_its_control_totals(

@@ -22,10 +22,10 @@ from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.exits import UNUSABLE
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import lay_out
-from pipelines.loading.loaded import LoadCounts
+from pipelines.loading.load_counts import LoadCounts
 from pipelines.runs import joining, watching, workers
 from pipelines.runs import parts as in_parts
-from pipelines.runs.plan import PARTS_A_WORKER
+from pipelines.runs.part_plan import PARTS_A_WORKER
 from pipelines.session.opening import open_session
 from tests.support.commands import OUTCOMES
 from tests.support.dying_worker import STEPS

@@ -89,7 +89,7 @@ def test_the_next_import_tells_of_rejects_that_a_command_left_that_was_stopped_b
     """CLI-CMD-04: their batch has ended, so that no run of it says so."""
     (home / "inbox" / "payments.csv").write_text(TEXT + "k2,p1,two,2026-03-01,\n")
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.importing.carrying_out.close_import", lambda *_: raised(KeyboardInterrupt))
+        patched.setattr("pipelines.importing.all_files.close_import", lambda *_: raised(KeyboardInterrupt))
         assert chartferry("import")[0] == 130
     code, said, _ = chartferry("import")
     assert (code, said.splitlines()[1:]) == (

@@ -95,7 +95,7 @@ assert "pandas" not in sys.modules
 """
 HELPER = """
 import sys
-import pipelines.validation.helper
+import pipelines.validation.helper_process
 unused = {"duckdb", "sqlalchemy", "httpx", "pandas", "pyarrow.compute", "pyarrow.parquet"}
 assert not unused & set(sys.modules)
 """

@@ -181,7 +181,7 @@ def test_generated_files_are_imported_once_whatever_is_in_them(
     seed, number, home, target, chartferry, monkeypatch, caplog
 ):
     """LEDGER-01, LEDGER-02, LEDGER-03, FEED-PAY-03, FEED-PAY-04, CLI-CMD-04, CLI-CMD-05, CLI-CMD-17, STATE-HOME-07."""
-    monkeypatch.setattr("pipelines.importing.closing.publish_into", lambda *_: None)
+    monkeypatch.setattr("pipelines.importing.begin_and_end.publish_into", lambda *_: None)
     target.additions = seed % 2 == 0
     practice, maker = Practice(home, target, chartferry), FileMaker(seed)
     files = [maker.file() for _ in range(number)]

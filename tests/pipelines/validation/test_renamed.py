@@ -10,7 +10,7 @@ from subprocess import run
 import pytest
 
 from pipelines.ledger.ledger import Ledger
-from pipelines.validation import withheld
+from pipelines.validation import withheld_files
 from tests.support.commands import totals_close
 from tests.support.exports import PAYMENTS, TASKS, feed_file, put
 
@@ -49,8 +49,8 @@ def test_the_same_file_under_a_renamed_feed_is_stopped_and_goes_on_with_the_sour
 
 def test_a_longer_export_is_stopped_wherever_the_known_records_stand(till, target, asked, monkeypatch):
     """LEDGER-03"""
-    monkeypatch.setattr("pipelines.validation.withheld.LOOKED_AT", 50)
-    monkeypatch.setattr("pipelines.validation.withheld.ROWS_A_LOOK", 7)
+    monkeypatch.setattr("pipelines.validation.withheld_files.LOOKED_AT", 50)
+    monkeypatch.setattr("pipelines.validation.withheld_files.ROWS_A_LOOK", 7)
     till("till", range(400, 500))
     asked("import")
     till("cash", range(1, 500))
@@ -238,7 +238,7 @@ def test_what_another_importer_made_of_the_same_rows_meanwhile_stops_no_file(hom
     """LEDGER-02, LEDGER-10: their keys were new when they were looked up, and their content was known just after."""
     head = "payment_id,patient_id,amount,paid_on\n"
     rows = [f"k{number},p1,{number}.00,2026-03-01\n" for number in range(1, 9)]
-    other, looked_up = home.parent / "payments-other.csv", withheld._new
+    other, looked_up = home.parent / "payments-other.csv", withheld_files._new
     other.write_text(head + "".join(rows[:6]))
     found = list[int]()
 
@@ -250,7 +250,7 @@ def test_what_another_importer_made_of_the_same_rows_meanwhile_stops_no_file(hom
         found.append(len(new))
         return new
 
-    monkeypatch.setattr(withheld, "_new", taken_meanwhile)
+    monkeypatch.setattr(withheld_files, "_new", taken_meanwhile)
     put(home, "payments-1.csv", head + "".join(rows))
     (batch,) = asked("import")["batches"]
     assert (found, batch["state"]) == ([8, 2], "finished"), batch["message"]

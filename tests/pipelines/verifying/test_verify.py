@@ -16,7 +16,7 @@ from pipelines.client.client import FhirClient
 from pipelines.client.replies import Reply, RequestRefused
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import records
-from pipelines.verifying.verified import MEANING
+from pipelines.verifying.verify_result import MEANING
 from tests.support.exports import payments, put, tasks
 from tests.support.ledgers import keep_ledger, lose_ledger
 
@@ -415,7 +415,7 @@ def test_of_purged_rows_it_says_what_is_no_longer_compared(batch, asked, chartfe
 
 def test_what_is_gone_of_a_large_batch_is_found_by_a_sweep_and_asked_for_once_more(batch, target, asked, monkeypatch):
     """CLI-CMD-18"""
-    monkeypatch.setattr("pipelines.corrections.gone.READS_WITHOUT_A_SWEEP", 1)
+    monkeypatch.setattr("pipelines.corrections.missing_resources.READS_WITHOUT_A_SWEEP", 1)
     target.lose(only(target, 250)["id"])
     assert asked("import", "--again", batch)["totals"]["created"] == 1
     assert asked("verify")["differences"] == []

@@ -16,7 +16,7 @@ import pytest
 
 from pipelines.definitions import build_definitions
 from pipelines.reports import building, making
-from pipelines.reports.changes import sweep_changes
+from pipelines.reports.changed_resources import sweep_changes
 from pipelines.reports.publication import PublicationError
 from pipelines.reports.tables import VIEWED, readable_tables, report_tables, why_not_published
 from pipelines.reports.views.definition import columns_of

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fhir_service.admin.asking import run_file
+from fhir_service.admin.running_service import run_file
 from tests.conftest import WORLD
 from tests.support import loopback
 from tests.support.called import CLEAN, called, run, serving

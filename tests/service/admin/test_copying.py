@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import func, select
 
 from fhir_service.admin.actions import OPERATIONS
-from fhir_service.admin.asking import CommandError
 from fhir_service.admin.checks import check_store
 from fhir_service.admin.copying import copy_out
+from fhir_service.admin.running_service import CommandError
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store.dialects import DuckDb

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from fhir_service.admin import asking as doors
-from fhir_service.admin.asking import CommandError, Door, run_file
+from fhir_service.admin import running_service as doors
+from fhir_service.admin.running_service import CommandError, Door, run_file
 from tests.support.called import called
 
 

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from fhir_service import in_hand
+from fhir_service import body_memory
 from fhir_service.interface.checking import parse
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
@@ -39,11 +39,11 @@ DENSE = {
 
 
 @pytest.fixture(name="room")
-def room_for_3000(service: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[in_hand.InHand]:
+def room_for_3000(service: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[body_memory.InHand]:
     """The room of a service that has little. All of it is given back in the end."""
     room = service.service.in_hand
-    monkeypatch.setattr(in_hand, "FREE", 0)
-    monkeypatch.setattr(in_hand, "VALUE", 0)
+    monkeypatch.setattr(body_memory, "FREE", 0)
+    monkeypatch.setattr(body_memory, "VALUE", 0)
     monkeypatch.setattr(room, "left", 3_000)
     yield room
     until(lambda: room.left == 3_000, "the room to be given back", pause=0.01)
@@ -51,7 +51,7 @@ def room_for_3000(service: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 @pytest.mark.parametrize("name", SENT)
 def test_bodies_beyond_what_a_process_has_room_for_are_refused_until_others_are_answered(
-    service: Running, room: in_hand.InHand, name: str
+    service: Running, room: body_memory.InHand, name: str
 ) -> None:
     """LIMIT-14: each connection had a bundle of 64 MiB in memory, or another body of 1 MiB, of as many as came."""
     method, path, kind, text, status = SENT[name]
@@ -81,7 +81,7 @@ def test_bodies_beyond_what_a_process_has_room_for_are_refused_until_others_are_
 def test_a_usual_body_is_taken_beside_any_others(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service.service.in_hand, "left", 0)
     assert service.client.post("/Task", json=TASK).status_code == 201
-    assert service.client.post("/Task", json=TASK | {"description": "x" * in_hand.FREE}).status_code == 503
+    assert service.client.post("/Task", json=TASK | {"description": "x" * body_memory.FREE}).status_code == 503
 
 
 def test_a_body_counts_by_its_values(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_a_body_counts_by_its_values(service: Running, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("name", DENSE)
 def test_a_value_takes_no_more_than_some_times_what_its_text_counts(name: str) -> None:
-    assert _taken(lambda: parse_json(DENSE[name])) < 2 * in_hand.weight(DENSE[name])
+    assert _taken(lambda: parse_json(DENSE[name])) < 2 * body_memory.weight(DENSE[name])
 
 
 def test_a_model_takes_no_more_than_some_times_what_its_text_counts() -> None:
@@ -101,14 +101,14 @@ def test_a_model_takes_no_more_than_some_times_what_its_text_counts() -> None:
     item = {"linkId": "1", "answer": [{"valueDecimal": 1}]}
     raw = json.dumps(SOUND["QuestionnaireResponse"] | {"item": [item] * 5_000}, separators=(",", ":")).encode()
     resource = RESOURCES["QuestionnaireResponse"]
-    assert _taken(lambda: parse(resource, parse_json(raw), SITE, additions=True)) < 3 * in_hand.weight(raw)
+    assert _taken(lambda: parse(resource, parse_json(raw), SITE, additions=True)) < 3 * body_memory.weight(raw)
 
 
 def test_no_body_counts_for_more_than_the_largest() -> None:
     """Each can be taken when nothing else is under way: else it would be refused for ever."""
-    room = in_hand.InHand(100_000)
-    for _ in range(in_hand.LARGEST_BODIES):
-        in_hand.BodyShare(room).hold(10**9)
+    room = body_memory.InHand(100_000)
+    for _ in range(body_memory.LARGEST_BODIES):
+        body_memory.BodyShare(room).hold(10**9)
     assert room.left == 0
 
 

@@ -17,8 +17,8 @@ import httpx
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from fhir_service.admin.asking import run_file
 from fhir_service.admin.checks import check_store
+from fhir_service.admin.running_service import run_file
 from fhir_service.auth import token_address
 from fhir_service.interactions import create, update
 from fhir_service.interface.json_text import DEEPEST

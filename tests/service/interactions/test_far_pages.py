@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fhir_service.interactions import far
+from fhir_service.interactions import far_pages
 from tests.conftest import Running
 from tests.support.bodies import entry, send, task
 
@@ -51,8 +51,8 @@ def test_a_page_far_from_the_beginning_is_the_one_that_sorting_everything_gives(
     """TASK-SEARCH-12, SEARCH-14, SEARCH-15: days before 1970, the last one of the calendar, and none."""
     stored(fresh_service, len(query))
     near = pages(fresh_service, query)
-    monkeypatch.setattr(far, "FAR", 0)
-    monkeypatch.setattr(far, "_NUMBERS", 7)
+    monkeypatch.setattr(far_pages, "FAR", 0)
+    monkeypatch.setattr(far_pages, "_NUMBERS", 7)
     fresh_service.service.reader._bodies._entries.clear()
     assert pages(fresh_service, query) == near
     assert len({each for page in near for each in page}) > 20

@@ -17,7 +17,7 @@ from fhir_service.interactions.conditions import LONGEST_TEXT, MOST_CONDITIONS, 
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
-from fhir_service.store.compiled import Compiled
+from fhir_service.store.duckdb_dialect import Compiled
 from fhir_service.store.expressions import contains
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES

@@ -15,7 +15,7 @@ import pytest
 from fhir_service.admin.checks import check_store
 from fhir_service.audit.records import read
 from fhir_service.service import Service
-from fhir_service.serving.leftover import put_on_record
+from fhir_service.serving.audit_after_kill import put_on_record
 from fhir_service.settings import Settings
 from tests.conftest import small_world
 from tests.support import loopback

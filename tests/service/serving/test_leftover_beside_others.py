@@ -15,7 +15,7 @@ from fhir_service.audit.chain import files_of
 from fhir_service.audit.records import read
 from fhir_service.audit.witnesses import MOST, Witnesses, left_beside
 from fhir_service.service import Service
-from fhir_service.serving.leftover import put_on_record
+from fhir_service.serving.audit_after_kill import put_on_record
 from fhir_service.settings import Settings
 from fhir_service.store.changes import Witness
 from tests.conftest import FROZEN

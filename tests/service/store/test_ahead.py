@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Connection, func, select, update
 
 from fhir_service.admin.checks import check_store
-from fhir_service.admin.telling import tell
+from fhir_service.admin.table_data import tell
 from fhir_service.chart import money
 from fhir_service.chart.paging import ListPage
 from fhir_service.ids import new_id
@@ -31,7 +31,7 @@ from fhir_service.settings import Settings
 from fhir_service.store import ahead, view
 from fhir_service.store.ahead import file_of
 from fhir_service.store.dialects import DuckDb
-from fhir_service.store.frames import Frame, Frames
+from fhir_service.store.frame_file import Frame, Frames
 from fhir_service.store.rows import Rows
 from fhir_service.store.tables import ACCOUNT, ALLOCATION, BODIES, CHARGE
 from fhir_service.writing import commits, writer

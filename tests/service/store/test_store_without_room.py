@@ -18,8 +18,8 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from fhir_service.admin.asking import HEADER
-from fhir_service.admin.door import routes
+from fhir_service.admin.running_service import HEADER
+from fhir_service.admin.service_door import routes
 from fhir_service.store import log_file
 from tests.conftest import Running, running
 from tests.support.bodies import task, total

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import select
 
 from fhir_service.reference.loading import load
-from fhir_service.store import dialects, postgresql, raw
+from fhir_service.store import dialects, duckdb_raw, postgresql
 from fhir_service.store.tables import ACCOUNT
 from fhir_service.writing import commits, line
 from tests.conftest import BOTH, WORLD, Running
@@ -66,10 +66,10 @@ def straight_to_the_tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     seen: list[str] = []
     with monkeypatch.context() as patch:
-        for module, name in ((dialects, "raw_of"), (raw, "raw_of"), (postgresql, "_raw")):
+        for module, name in ((dialects, "raw_of"), (duckdb_raw, "raw_of"), (postgresql, "_raw")):
             below = getattr(module, name)
             patch.setattr(module, name, lambda connection, below=below: _Counting(below(connection), seen))
-        patch.setattr(dialects, "appender_of", _counted(raw.appender_of, seen))
+        patch.setattr(dialects, "appender_of", _counted(duckdb_raw.appender_of, seen))
         yield seen
 
 

@@ -1,0 +1,177 @@
+"""After a kill: what a service had stored without a record in the audit is put on record by the next one.
+
+Who stored what, and when, is in the store. A service that was killed leaves its run file, by which that is known. Where
+several processes write to a store, one that was killed leaves its witnesses, by which its writes are known from theirs.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from sqlalchemy import select
+
+from fhir_service.admin.running_service import run_file
+from fhir_service.audit.chain import files_of, goes_on, head_file, records_of, records_since
+from fhir_service.audit.records import Touch
+from fhir_service.audit.witnesses import LeftWitnesses, left_beside
+from fhir_service.interactions.history import versions_of
+from fhir_service.interface.json_text import parse_json
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.paths import exists, is_file
+from fhir_service.reference.storing import CLIENT
+from fhir_service.service import Service
+from fhir_service.store.changes import Witness
+from fhir_service.store.store import Store
+
+REACH = timedelta(minutes=5)
+"""Versions stored so long before the last record may lack one: no request takes longer."""
+
+TICK = timedelta(milliseconds=20)
+"""The modification time of a file may be so much too early."""
+_AT_ONCE = 1000
+"""The versions that one statement looks for."""
+_STATUS = {"create": 201, "update": 200}
+"""The statuses of writes that stored something. A conditional create that found a resource stored nothing."""
+
+log = logging.getLogger(__name__)
+
+
+class _StoredWrite(NamedTuple):
+    """A stored version of a resource, with its client and its time."""
+
+    type: str
+    id: str
+    version: int
+    at: datetime
+    client: str
+
+    @property
+    def interaction(self) -> str:
+        return "create" if self.version == 1 else "update"
+
+    @property
+    def status(self) -> int:
+        return _STATUS[self.interaction]
+
+
+class _Records:
+    """The times of the records of writes, in order, by interaction, resource and client."""
+
+    def __init__(self, paths: Iterable[Path], since: datetime) -> None:
+        self._times: dict[tuple[str, str, str, str], list[datetime]] = defaultdict(list)
+        for record in chain.from_iterable(records_since(path, since) for path in paths):
+            if record["status"] == _STATUS.get(record["interaction"]):
+                key = record["interaction"], record["type"], record["id"], record["client"]
+                self._times[key].append(datetime.fromisoformat(record.get("stored_at") or record["time"]))
+
+    def take(self, write: _StoredWrite) -> bool:
+        """True if a write has a record, which is then used up. Ask for the versions of a resource in order."""
+        times = self._times.get((write.interaction, write.type, write.id, write.client), [])
+        at = write.at.replace(microsecond=write.at.microsecond // 1000 * 1000)
+        while times and times[0] < at:
+            times.pop(0)
+        return bool(times and times.pop(0))
+
+
+def put_on_record(service: Service) -> None:
+    """Add the records that the audit lacks where the service before was killed. It has not left a run file since."""
+    path, store = service.audit.path, service.settings.store_path
+    try:
+        if store and (since := _since(path, run_file(store))):
+            _complete(service, [path], since, _writes(service.store, since))
+        for left in left_beside(path):
+            _complete_beside_others(service, path, left)
+    except Exception as error:  # noqa: BLE001 - an audit that somebody changed keeps no service from starting
+        log.error("the audit %s cannot be completed: %s", path, type(error).__name__)  # noqa: TRY400
+
+
+def _complete_beside_others(service: Service, path: Path, left: LeftWitnesses) -> None:
+    """Complete the audit by the witnesses of a process that was killed."""
+    if witnesses := left.versions():
+        # The lock of this transaction waits for a commit of the killed process that is still under way.
+        service.writer.transact(lambda _: None)
+        files = files_of(path)
+        since = max([witnesses[-1].updated_at - REACH, *filter(None, map(_moved, files))])
+        _complete(service, files, since, _stored(service.store, [one for one in witnesses if one.updated_at >= since]))
+    left.remove()
+
+
+def _complete(service: Service, files: Iterable[Path], since: datetime, writes: Iterable[_StoredWrite]) -> None:
+    """Add records of those writes, the versions of each resource in order, that have none in some files."""
+    records = _Records(files, since)
+    lacking = sorted((write for write in writes if not records.take(write)), key=lambda write: write.at)
+    for write in lacking:
+        touch = Touch(write.interaction, write.type, write.id, _patients(service.store, write), write.status, write.at)
+        service.audit.write([touch], service.clock, write.client, write.status, None)
+    if lacking:
+        log.warning("writes that had no record in the audit, as the service was killed, have one now: %d", len(lacking))
+
+
+def _since(path: Path, run: Path) -> datetime | None:
+    """Return from when on writes may lack a record in a file; None where the service ended by itself."""
+    began, noted = _changed(run), _changed(head_file(path))
+    if began is None or (exists(path) and not is_file(path)):
+        # What a pipe or a device took cannot be read again.
+        return None
+    return max(began, noted - REACH if noted else began, _moved(path) or began)
+
+
+def _moved(path: Path) -> datetime | None:
+    """Return the time until which records may be in a file that was moved away; None if no file was."""
+    noted = _changed(head_file(path))
+    if noted is None or not goes_on(path):
+        return None
+    first = next(records_of(path), None)
+    return datetime.fromisoformat(first["time"]) if first else noted + TICK
+
+
+def _changed(path: Path) -> datetime | None:
+    with suppress(FileNotFoundError):
+        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    return None
+
+
+def _writes(store: Store, since: datetime) -> Iterator[_StoredWrite]:
+    """Yield what clients have stored since a time, the versions of each resource in order."""
+    with store.read() as connection:
+        for name, resource in RESOURCES.items():
+            if "create" not in resource.interactions:
+                continue
+            versions = versions_of(resource)
+            own = versions.c.updated_at >= since, versions.c.client != CLIENT
+            columns = versions.c.id, versions.c.version, versions.c.updated_at, versions.c.client
+            for row in connection.execute(select(*columns).where(*own).order_by(versions.c.id, versions.c.version)):
+                yield _StoredWrite(name, *row)
+
+
+def _stored(store: Store, witnesses: Sequence[Witness]) -> Iterator[_StoredWrite]:
+    """Yield the versions that are stored, in order. Those of a failed batch are not."""
+    for first in range(0, len(witnesses), _AT_ONCE):
+        some = witnesses[first : first + _AT_ONCE]
+        there = {one for name in {one.type for one in some} for one in _there(store, name, [one.id for one in some])}
+        yield from (_StoredWrite(*one) for one in some if one in there)
+
+
+def _there(store: Store, name: str, ids: Sequence[str]) -> Iterator[Witness]:
+    """Yield all versions of some resources of a type."""
+    versions = versions_of(RESOURCES[name], ids)
+    columns = versions.c.id, versions.c.version, versions.c.updated_at, versions.c.client
+    with store.read() as connection:
+        for row in connection.execute(select(*columns)):
+            yield Witness(name, *row)
+
+
+def _patients(store: Store, write: _StoredWrite) -> tuple[str, ...]:
+    """Return the ids of the resource's patients after a write and before it."""
+    resource = RESOURCES[write.type]
+    versions = versions_of(resource, [write.id])
+    which = versions.c.version.in_((write.version, write.version - 1))
+    with store.read() as connection:
+        bodies = connection.execute(select(versions.c.body).where(which).order_by(versions.c.version.desc())).scalars()
+        patients = [resource.patient(parse_json(body)) for body in bodies]
+    return tuple(dict.fromkeys(filter(None, patients)))

@@ -1,0 +1,183 @@
+"""A feed's expectations compared with the ledger: find a late file, and a file unlike the earlier ones.
+
+It reads the ledger alone, for the target of the newest run. It gives counts, sums and times, never a row, nor a sum of
+few records.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, time, timedelta
+from decimal import Decimal
+from statistics import median
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import select
+
+from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.terms.schema import DAYS, Expect
+from pipelines.home.counted import counted
+from pipelines.home.small_sums import may_be_told
+from pipelines.importing.current_problems import loaded_last
+from pipelines.ledger import tables as t
+from pipelines.ledger.ledger import Ledger
+from pipelines.runs.lines import dollars
+
+LOOKED_AT = 20
+"""The number of a feed's last files that are its history."""
+ENOUGH = 5
+LEAST_SPREAD = Decimal("0.05")
+"""The smallest spread, as a share of the median. Without it, one more row than in equal files would be unusual."""
+
+
+@dataclass
+class Deviations:
+    """Deviations from a feed's expectations. late: a sentence. unusual: by batch, for the newest finished one."""
+
+    late: str | None = None
+    unusual: dict[str, str] = field(default_factory=dict)
+
+    def sentences(self) -> list[str]:
+        return [*([self.late] if self.late else []), *(f"{name}: {said}" for name, said in self.unusual.items())]
+
+
+def unexpected_now(ledger: Ledger, feeds: Sequence[Feed], now: datetime) -> dict[str, Deviations]:
+    """Return the deviations by feed, for the feeds with expectations."""
+    target = loaded_last(ledger)
+    found = {feed.name: Deviations() for feed in feeds if feed.file.expect}
+    for feed in feeds:
+        if expect := feed.file.expect:
+            batches = exports_of(ledger, target, feed.name)
+            mine = found[feed.name]
+            mine.late = _late(expect, feed, batches, now)
+            ended = [row for row in batches if row["state"] == "finished"]
+            if ended and (said := "; ".join(_unusual(expect, ended[-1], ended[:-1][-LOOKED_AT:]))):
+                mine.unusual[str(ended[-1]["batch_id"])] = said
+    return found
+
+
+def exports_of(ledger: Ledger, target: str | None, feed: str) -> list[dict[str, Any]]:
+    """Return the batches of a feed in the order in which they came, without those that correct rejects."""
+    query = select(t.resubmission.c.batch_id).where(t.resubmission.c.target == target).distinct()
+    corrections = {name for (name,) in ledger.read(query)}
+    batches = ledger.batches(target) if target else []
+    mine = [row for row in batches if row["feed"] == feed and row["batch_id"] not in corrections]
+    return sorted(mine, key=lambda row: str(row["received_at"]))
+
+
+def came_at(row: Mapping[str, Any], zone: ZoneInfo) -> datetime:
+    """Return the local time at which a batch came."""
+    return datetime.fromisoformat(str(row["received_at"])).astimezone(zone)
+
+
+# -- late
+
+
+def _late(expect: Expect, feed: Feed, batches: Sequence[Mapping[str, Any]], now: datetime) -> str | None:
+    """Return a sentence if no file came since the beginning of the last day on which one was due; else None."""
+    if not expect.by:
+        return None
+    zone = ZoneInfo(feed.file.timezone)
+    due = _last_due(expect, now.astimezone(zone))
+    day = datetime.combine(due.date(), time(), zone)
+    if any(came_at(row, zone) >= day for row in batches[-LOOKED_AT:]):
+        return None
+    last = f"; the last came on {came_at(batches[-1], zone):%Y-%m-%d at %H:%M}" if batches else ""
+    return f"no file came on {due:%Y-%m-%d}, expected by {expect.by} ({feed.file.timezone}){last}"
+
+
+def _last_due(expect: Expect, now: datetime) -> datetime:
+    """Return the last moment by which a file should have come."""
+    hour, minute = map(int, expect.by.split(":"))
+    for back in range(8):
+        due = datetime.combine(now.date() - timedelta(days=back), time(hour, minute), now.tzinfo)
+        if due <= now and DAYS[due.weekday()] in expect.days:
+            return due
+    raise AssertionError("a week has each day")
+
+
+# -- unusual
+
+
+def _unusual(expect: Expect, row: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    rows, cents = int(row["records"]), int(row["amount_received"])
+    if expect.rows and not expect.rows[0] <= rows <= expect.rows[1]:
+        yield f"{counted(rows, 'record')}, expected {expect.rows[0]:,} to {expect.rows[1]:,}"
+    if expect.amount and not expect.amount[0] * 100 <= cents <= expect.amount[1] * 100:
+        bounds = " to ".join(dollars(int(bound * 100)) for bound in expect.amount)
+        yield (
+            (f"an amount of {dollars(cents)}, expected {bounds}")
+            if _may_be_told(row)
+            else "an amount outside the expected range"
+        )
+    if expect.set_aside is not None and rows and share_of(row) > expect.set_aside:
+        yield f"{share_of(row):.1%} of the records set aside, expected at most {expect.set_aside:.1%}"
+    if expect.history is None or len(before) < ENOUGH:
+        return
+    for name, value, shown in (("records", rows, "{:,}"), ("amount_received", cents, "")):
+        least, most = usual([int(each[name]) for each in before], expect.history)
+        if not least <= value <= most:
+            told = [shown.format(each) if shown else dollars(each) for each in (value, least, most)]
+            what = "records" if shown else "received"
+            if shown or all(map(_may_be_told, (row, *before))):
+                yield f"{told[0]} {what}, where the last {len(before)} files had {told[1]} to {told[2]}"
+            else:
+                yield f"an amount outside the range of the last {len(before)} files"
+
+
+def _may_be_told(row: Mapping[str, Any]) -> bool:
+    """True if a file's amount reveals nothing about a person.
+
+    Rejected records may have no amount, and repeats have another record's, so neither of them counts.
+    """
+    return may_be_told(int(row["accepted"]) - int(row["skipped"]))
+
+
+def usual(values: Sequence[int], spreads: Decimal) -> tuple[int, int]:
+    """Return the bounds around the median of some values, `spreads` median distances away."""
+    middle = Decimal(median(values))
+    spread = max(Decimal(median([abs(value - middle) for value in values])), abs(middle) * LEAST_SPREAD, Decimal(1))
+    return max(0, int(middle - spreads * spread)), int(middle + spreads * spread)
+
+
+def share_of(row: Mapping[str, Any]) -> Decimal:
+    """Return the share of a batch's records that were set aside."""
+    return Decimal(int(row["rejected"]) + int(row["refused"])) / max(1, int(row["records"]))
+
+
+# -- a draft
+
+
+def draft_expectations(ledger: Ledger, feed: Feed) -> Iterator[str]:
+    """Yield the lines of `[expect]` as the feed's own files suggest them. A guess is marked DECIDE."""
+    batches = [row for row in exports_of(ledger, loaded_last(ledger), feed.name) if row["state"] == "finished"]
+    batches, zone = batches[-LOOKED_AT:], ZoneInfo(feed.file.timezone)
+    if len(batches) < ENOUGH:
+        ended = counted(len(batches), "file has come to its", "files have come to their")
+        yield f"# {feed.name}: {ended} end; {ENOUGH} are needed to draft expectations"
+        return
+    times = [came_at(row, zone) for row in batches]
+    yield f"# Drafted from {len(batches)} files, {times[0]:%Y-%m-%d} to {times[-1]:%Y-%m-%d}, for {feed.path.name}."
+    yield "[expect]"
+    days = [day for number, day in enumerate(DAYS) if any(at.weekday() == number for at in times)]
+    quoted = ", ".join(f'"{day}"' for day in days)
+    first, last = min(at.time() for at in times), max(at.time() for at in times)
+    yield f"days = [{quoted}]  # DECIDE: files came on these days; on which days is a missing file a problem?"
+    yield f'by = "{_half_an_hour_after(last)}"  # DECIDE: they came between {first:%H:%M} and {last:%H:%M} ({zone.key})'
+    records = [int(row["records"]) for row in batches]
+    least, most = usual(records, Decimal(5))
+    came = f"{min(records):,} to {max(records):,} came, mostly {int(median(records)):,}"
+    yield f"rows = [{least}, {most}]  # DECIDE: {came}"
+    if feed.file.kind == "payments":
+        cents = [int(row["amount_received"]) for row in batches]
+        bounds = ", ".join(dollars(each).replace(",", "") for each in usual(cents, Decimal(5)))
+        yield f"amount = [{bounds}]  # DECIDE: {dollars(min(cents))} to {dollars(max(cents))} came"
+    share = max(map(share_of, batches))
+    most_aside = min(Decimal(1), share * 2 + Decimal("0.02"))
+    yield f"set_aside = {most_aside:.2f}  # DECIDE: at most {share:.1%} were set aside"
+    yield "# history = 5  # in place of rows and amount: so many spreads around the median of the last 20 files"
+
+
+def _half_an_hour_after(last: time) -> str:
+    minutes = min(23 * 60 + 59, -(-(last.hour * 60 + last.minute + 30) // 30) * 30)
+    return f"{minutes // 60:02}:{minutes % 60:02}"
