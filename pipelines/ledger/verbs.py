@@ -36,7 +36,7 @@ class ReplayedLease(NamedTuple):
 
 VERBS: dict[str, Callable[..., Any]] = {}
 """The functions behind the verbs, by name."""
-MODULES = ("answered", "batches", "doubts", "former", "image", "ledger", "notes", "rejects")
+MODULES = ("all_rows", "batches", "doubts", "former_versions", "ledger", "notes", "reject_state", "rejects")
 """The modules of this package with verbs. A command may need only some of them, but replays the facts of all."""
 
 

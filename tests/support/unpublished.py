@@ -10,7 +10,7 @@ from pipelines.cli import main
 MODULES = (
     "retry",
     "undoing",
-    "closing",
+    "begin_and_end",
 )  # last the one that they import it from, when they are first imported
 """Those of `pipelines.importing` that publish."""
 

@@ -169,7 +169,7 @@ def test_an_undo_of_payments_takes_none_back_and_says_so(home, target, asked):
 @pytest.mark.then_published
 def test_a_batch_is_taken_back_and_loaded_again_a_piece_at_a_time(home, target, asked, chartferry, monkeypatch):
     """CLI-CMD-10, CLI-CMD-18: memory does not grow with the batch; of many rows the first are named, all counted."""
-    sizes = {"undo.ROWS_A_COMMIT": 2, "records.ROWS_A_PIECE": 3, "gone.READS_WITHOUT_A_SWEEP": 1}
+    sizes = {"undo.ROWS_A_COMMIT": 2, "records.ROWS_A_PIECE": 3, "missing_resources.READS_WITHOUT_A_SWEEP": 1}
     for name, number in {**sizes, "undo.LISTED": 4, "undo.SHOWN": 1}.items():
         monkeypatch.setattr(f"pipelines.corrections.{name}", number)
     tasks(home, *(f"k{number}" for number in range(10)))

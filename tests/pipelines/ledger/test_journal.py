@@ -300,7 +300,7 @@ def test_a_journal_that_is_begun_is_there_with_all_rows_or_not_at_all(
         if not anew:
             make_earlier(ledger, 7)
     path.with_name("journal.ndjson").unlink(missing_ok=True)
-    for place in (f"journal.{within}", "in_step._put_position"):
+    for place in (f"journal.{within}", "journal_sync._put_position"):
         with monkeypatch.context() as patched, suppress(OSError):
             patched.setattr(f"pipelines.ledger.{place}", no_room)
             Ledger.open(path, clock, anew=anew).close()
