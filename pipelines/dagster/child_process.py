@@ -1,4 +1,4 @@
-"""Run a Dagster process that ends with its parent: `attended code MODULE SOCKET`, `web HOST PORT FILE`, `daemon ...`.
+"""Run a Dagster process that ends with its parent: `child_process code MODULE SOCKET`, `web HOST PORT FILE`, `daemon`...
 
 Standard input is a pipe from the parent, which closes even if the parent is killed. The process then shuts down in
 order, and the processes that it started, such as runs, end with it. Only one process at a time creates Dagster's

@@ -31,9 +31,9 @@ EVENTS = """query ($run: ID!) { logsForRun(runId: $run) { ... on EventConnection
     ... on MessageEvent { message } } } } }"""
 CHILDREN = {
     "service": "fhir_service serve",
-    "code server": "attended code",
-    "Dagster": "attended web",
-    "daemon": "attended daemon",
+    "code server": "child_process code",
+    "Dagster": "child_process web",
+    "daemon": "child_process daemon",
 }
 UNDER_WAY = ("NOT_STARTED", "MANAGED", "QUEUED", "STARTING", "STARTED", "CANCELING")
 

@@ -293,7 +293,7 @@ def test_what_an_attended_process_started_ends_with_it_when_nobody_attends_any_m
     """CLI-CMD-13: so that no run goes on when `up` itself was killed."""
     program = """if True:
         import signal, subprocess, sys, time
-        from pipelines.dagster import attended as of_dagster
+        from pipelines.dagster import child_process as of_dagster
         of_dagster.ENDS_WITHIN_SECONDS = 1
         signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where the tests run in the background
         with of_dagster.attended():
@@ -312,7 +312,7 @@ def test_what_an_attended_process_started_ends_with_it_when_nobody_attends_any_m
 @pytest.mark.long
 def test_processes_that_start_at_once_over_a_new_home_all_find_dagsters_storage(tmp_path: Path) -> None:
     """CLI-CMD-13"""
-    program = "import os, pathlib; from pipelines.dagster import attended as a; "
+    program = "import os, pathlib; from pipelines.dagster import child_process as a; "
     program += "a.make_storage(pathlib.Path(os.environ['DAGSTER_HOME']))"
     prepare_dagster_home(tmp_path)
     environ = dagster_environment(tmp_path, os.environ)
