@@ -1,5 +1,6 @@
-"""Run a Dagster process that ends with its parent: `child_process code MODULE SOCKET`, `web HOST PORT FILE`, `daemon`...
+"""Run a Dagster process that ends with its parent.
 
+Its arguments are `code MODULE SOCKET`, `web HOST PORT FILE`, or `daemon` with the daemon's own.
 Standard input is a pipe from the parent, which closes even if the parent is killed. The process then shuts down in
 order, and the processes that it started, such as runs, end with it. Only one process at a time creates Dagster's
 storage.
