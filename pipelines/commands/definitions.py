@@ -2,11 +2,11 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from pipelines.home.files import write_whole
 
 DEFINITIONS = "pipelines.definitions"
 RELOAD = (sys.executable, "-m", "pipelines.dagster.reload")
-CLASS_OF_OURS = re.compile(r"^pipelines\.[\w.]+: ")
 RELOADED_WITHIN_SECONDS = 120
 
 Stamp = tuple[tuple[str, int, int], ...]
@@ -57,56 +56,58 @@ def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
 
 @dataclass
 class DefinitionsReloader:
-    """Reloads the definitions when their files have changed and two looks in a row found them equal.
+    """Tells a user if the definitions cannot be used: once at the start, and after each change of their files.
+
+    They are reloaded when two looks in a row found the changed files equal.
 
     * stamp: returns the present stamp.
-    * reload: called in a thread; returns a sentence for the user. Raises OSError if nobody answers; it is then tried
-      again.
+    * ask: called in a thread, with True to reload them first, and True if they could not be used before; returns why
+      they cannot be used. Raises OSError if nobody answers; it is then tried again after a pause.
     """
 
     stamp: Callable[[], Stamp]
-    reload: Callable[[], str]
+    ask: Callable[[bool, bool], str | None]
     say: Callable[[str], None]
+    pause: float = 10.0
     loaded: Stamp = ()
     before: Stamp = ()
+    asked: bool = False
+    failed: bool = False
     thread: threading.Thread | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.loaded = self.before = self.stamp()
 
     def look(self) -> None:
-        """Look at the files once; start to reload the definitions if the files have changed."""
+        """Look at the files once; start to ask if that was never done, or to reload if the files have changed."""
         now, before = self.stamp(), self.before
         self.before = now
-        if now != self.loaded and now == before and not (self.thread and self.thread.is_alive()):
-            self.thread = threading.Thread(target=self._reload, args=(now,), name="reload", daemon=True)
+        anew = now != self.loaded and now == before
+        if (anew or not self.asked) and not (self.thread and self.thread.is_alive()):
+            of = now if anew else self.loaded
+            self.thread = threading.Thread(target=self._ask, args=(anew, of), name="reload", daemon=True)
             self.thread.start()
 
-    def _reload(self, now: Stamp) -> None:
+    def _ask(self, anew: bool, of: Stamp) -> None:
         try:
-            said = self.reload()
+            why = self.ask(anew, self.failed)
         except OSError:
+            time.sleep(self.pause)
             return
-        self.loaded = now
-        self.say(said)
+        self.loaded, self.asked, self.failed = of, True, bool(why)
+        if anew or why:
+            self.say(why or "feeds and views were read again")
 
 
-def reload_at(address: str, environ: Mapping[str, str]) -> str:
-    """Make a code server of this host read its definitions anew; pages and daemon notice it themselves.
+def definitions_at(address: str, environ: Mapping[str, str], anew: bool, failed: bool) -> str | None:
+    """Return why the definitions of a code server cannot be used; pages and daemon notice a reload themselves.
 
-    address: the path of its socket, or `HOST:PORT`. Returns a sentence with the result. Raises OSError if the code
-    server does not answer.
+    address: the path of its socket, or `HOST:PORT`. anew: True to reload them first. failed: True if they could not be
+    used before; an alert is sent if that changes. Raises OSError if the code server does not answer.
     """
-    command = (*RELOAD, address, str(RELOADED_WITHIN_SECONDS))
+    command = (*RELOAD, address, str(RELOADED_WITHIN_SECONDS if anew else 0), *(["failed"] if failed else []))
     asked = subprocess.run(command, env=dict(environ), capture_output=True, check=False)  # noqa: S603 - no shell
     if asked.returncode:
         raise ConnectionError("the code server does not answer")
-    return sentence_of(json.loads(asked.stdout))
-
-
-def sentence_of(reasons: Sequence[str]) -> str:
-    """Return a sentence for the end of a reload. reasons: the errors, the cause last; empty if it succeeded."""
-    if not reasons:
-        return "feeds and views were read again"
-    reason = CLASS_OF_OURS.sub("", reasons[-1].strip())
-    return f"a feed or a view cannot be used, and nothing is imported until it is corrected: {reason}"
+    why: str | None = json.loads(asked.stdout)
+    return why

@@ -5,9 +5,10 @@ The runs of the home are processes of its code server, so that its target, its s
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
-from pipelines.commands.definitions import DEFINITIONS, DefinitionsReloader, reload_at, stamp_of
+from pipelines.commands.definitions import DEFINITIONS, DefinitionsReloader, definitions_at, stamp_of
 from pipelines.commands.processes import SupervisedProcess, supervise
 from pipelines.commands.supervising import CannotStart, ChildProcess, Say, check_own, free, only_up
 from pipelines.commands.up import ATTENDED, service
@@ -53,7 +54,7 @@ def serve(home: Path, environ: Mapping[str, str], address: str, service_port: in
         if bundled:
             children.insert(0, service(home, free(service_port, "--port", "CHARTFERRY_SERVICE_PORT")))
         wards = [SupervisedProcess(child, environ, clinic) for child in children]
-        reloading = DefinitionsReloader(lambda: stamp_of(home, environ), lambda: reload(*at, environ), say)
+        reloading = DefinitionsReloader(lambda: stamp_of(home, environ), partial(definitions_of, *at, environ), say)
         known_as = environ.get(CODE_SERVER) or address
         supervise([wards], [], [reloading.look, look], lambda: _tell(children, home, address, known_as, say), say)
     say("stopped")
@@ -68,7 +69,7 @@ def _tell(children: Sequence[ChildProcess], home: Path, address: str, known_as: 
     say("Ctrl-C ends all of these processes")
 
 
-def reload(host: str, port: int, environ: Mapping[str, str]) -> str:
-    """Make the code server at an address read its definitions anew: see `reload_at`."""
+def definitions_of(host: str, port: int, environ: Mapping[str, str], anew: bool, failed: bool) -> str | None:
+    """Return why the definitions of the code server at an address cannot be used: see `definitions_at`."""
     host = EVERY.get(host, host)
-    return reload_at(f"{host}:{port}", {**environ, "no_grpc_proxy": host.strip("[]")})
+    return definitions_at(f"{host}:{port}", {**environ, "no_grpc_proxy": host.strip("[]")}, anew, failed)

@@ -6,10 +6,11 @@ It starts these processes, prints their addresses, restarts those that end by th
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipelines.commands.definitions import DEFINITIONS, DefinitionsReloader, reload_at, stamp_of, write_workspace
+from pipelines.commands.definitions import DEFINITIONS, DefinitionsReloader, definitions_at, stamp_of, write_workspace
 from pipelines.commands.processes import SupervisedProcess, supervise
 from pipelines.commands.supervising import LOOPBACK, ChildProcess, FolderRemoved, Say, check_web_host, free, only_up
 from pipelines.home.dagster_folder import INSECURE, dagster_environment, is_set, lacking, prepare_dagster_home
@@ -56,7 +57,8 @@ def _run(home: Path, environ: Mapping[str, str], service_port: int, web_port: in
         socket = Path(stack.enter_context(TemporaryDirectory(prefix="chartferry-"))) / "code.sock"
         children.append(code_server(socket, folder / "code-server.log"))
         others = pages_and_daemon(folder, {DEFINITIONS: socket}, free(web_port, "--web-port", "CHARTFERRY_WEB_PORT"))
-        reloading = DefinitionsReloader(lambda: stamp_of(home, environ), lambda: reload_at(str(socket), environ), say)
+        ask = partial(definitions_at, str(socket), environ)
+        reloading = DefinitionsReloader(lambda: stamp_of(home, environ), ask, say)
         first, shared = ([SupervisedProcess(child, environ) for child in some] for some in (children, others))
         supervise([first], shared, [reloading.look, look], lambda: _tell([*children, *others], home, say), say)
 
@@ -109,8 +111,10 @@ def _tell(children: Sequence[ChildProcess], home: Path, say: Say) -> None:
         "report": f"{home / 'published' / 'report.html'}  (the report page; the tables are beside it)",
         "evidence": f"{home / 'evidence'}  (sign-off pages that chartferry evidence writes)",
         "metrics": f"{home / 'metrics.prom'}  (figures for Prometheus)",
-        "logs": f"{home / 'service.log'}, {home / 'dagster'}/*.log",
+        "logs": f"{home / 'dagster'}/*.log",
     }
+    if has_service:
+        told["logs"] = f"{home / 'service.log'}, {told['logs']}"
     for name, said in told.items():
         if has_service or name != "reference":
             say(f"{name:9} {said}")

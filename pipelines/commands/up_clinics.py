@@ -10,10 +10,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipelines.commands.definitions import DefinitionsReloader, reload_at, stamp_of
+from pipelines.commands.definitions import DefinitionsReloader, definitions_at, stamp_of
 from pipelines.commands.processes import SupervisedProcess, supervise
 from pipelines.commands.supervising import LOOPBACK, Say, check_web_host, free, no_answer, only_up
 from pipelines.commands.up import code_server, pages_and_daemon, service
@@ -148,7 +149,7 @@ def _of_clinic(clinic: Clinic, socket: Path, home: Path, taken: set[int]) -> lis
 def _reloading(clinic: Clinic, socket: Path, say: Say) -> DefinitionsReloader:
     return DefinitionsReloader(
         lambda: stamp_of(clinic.home, clinic.environ),
-        lambda: reload_at(str(socket), clinic.environ),
+        partial(definitions_at, str(socket), clinic.environ),
         lambda said: say(f"{clinic.name}: {said}"),
     )
 

@@ -219,7 +219,7 @@ def test_a_clinics_host_that_is_lost_holds_up_no_other_clinic(deployment) -> Non
     # A feed that cannot be used, and its removal, are told on the clinic's host.
     feed = second.disk / "home" / "feeds" / "broken.toml"
     feed.write_text("no")
-    until(lambda: "a feed or a view cannot be used" in up.said(second), "the broken feed is told", 300)
+    until(lambda: "a feed, a view or a setting cannot be used" in up.said(second), "the broken feed is told", 300)
     feed.unlink()
     until(lambda: "feeds and views were read again" in up.said(second), "the feeds are read anew", 300)
     until(lambda: up.locations(pages) == good, "both clinics in the pages", 300)

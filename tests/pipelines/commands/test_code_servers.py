@@ -1,6 +1,5 @@
 """Clinics whose code server is on another host: what their file may say, and what reaches pages, daemon and host."""
 
-import json
 import os
 import socket
 import subprocess
@@ -295,7 +294,7 @@ def test_the_pages_begin_although_a_code_server_takes_connections_and_never_answ
 def test_changed_feeds_are_read_anew_by_the_code_server_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """SCALE-04: the pages are on another host. A code server that does not answer is asked again later."""
     asked: list[tuple[object, ...]] = []
-    answers = [(1, b""), (0, b"[]"), (0, json.dumps(["Error loading", "a.toml: no key"]).encode())]
+    answers = [(1, b""), (0, b"null"), (0, b'"a.toml: no key"')]
 
     def answered(command: tuple[str, ...], **given: object) -> "subprocess.CompletedProcess[bytes]":
         environ = given["env"]
@@ -306,13 +305,11 @@ def test_changed_feeds_are_read_anew_by_the_code_server_itself(monkeypatch: pyte
 
     monkeypatch.setattr(subprocess, "run", answered)
     with pytest.raises(OSError, match="does not answer"):
-        serve_code.reload("0.0.0.0", 4000, os.environ)  # noqa: S104 - nothing listens at it
-    assert serve_code.reload("10.0.0.5", 4000, {}) == "feeds and views were read again"
-    assert serve_code.reload("[::]", 4000, {}) == (
-        "a feed or a view cannot be used, and nothing is imported until it is corrected: a.toml: no key"
-    )
+        serve_code.definitions_of("0.0.0.0", 4000, os.environ, True, False)  # noqa: S104 - nothing listens at it
+    assert serve_code.definitions_of("10.0.0.5", 4000, {}, False, False) is None
+    assert serve_code.definitions_of("[::]", 4000, {}, True, True) == "a.toml: no key"
     assert asked == [
         ("127.0.0.1:4000", "120", "127.0.0.1"),
-        ("10.0.0.5:4000", "120", "10.0.0.5"),
-        ("[::1]:4000", "120", "::1"),
+        ("10.0.0.5:4000", "0", "10.0.0.5"),
+        ("[::1]:4000", "120", "failed", "::1"),
     ]

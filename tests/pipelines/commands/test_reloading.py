@@ -1,5 +1,6 @@
 """One code server under `chartferry up`: it reloads changed feeds and views, and is started anew when it was killed."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -10,7 +11,8 @@ import pytest
 import yaml
 
 from pipelines.commands import up as running
-from pipelines.commands.definitions import DEFINITIONS, DefinitionsReloader, sentence_of, stamp_of
+from pipelines.commands.definitions import DEFINITIONS, DefinitionsReloader, stamp_of
+from pipelines.dagster import reload
 from tests.support.alive import lives
 from tests.support.commands import load
 from tests.support.payers import practice
@@ -39,18 +41,17 @@ def looks(reloading: DefinitionsReloader, number: int) -> None:
 
 def test_definitions_are_reloaded_once_their_files_have_changed_and_are_still(tmp_path: Path) -> None:
     home, more = tmp_path / "home", tmp_path / "more"
-    reloads: list[str] = []
+    asked: list[tuple[bool, bool]] = []
 
-    def reload() -> str:
-        reloads.append("asked")
-        if len(reloads) == 1:
+    def ask(anew: bool, failed: bool) -> None:
+        asked.append((anew, failed))
+        if len(asked) in (1, 3):
             raise ConnectionError("not yet")
-        return f"reload {len(reloads)}"
 
     said: list[str] = []
-    reloading = DefinitionsReloader(lambda: stamp_of(home, {"CHARTFERRY_FEEDS": str(more)}), reload, said.append)
+    reloading = DefinitionsReloader(lambda: stamp_of(home, {"CHARTFERRY_FEEDS": str(more)}), ask, said.append, 0.0)
     looks(reloading, 3)
-    assert (reloads, said) == ([], [])
+    assert (asked, said) == ([(False, False)] * 2, [])
     for number, path in enumerate((home / "feeds" / "desk.toml", home / "views" / "own.view.json", more / "keys.csv")):
         path.parent.mkdir(parents=True)
         path.write_text("1")
@@ -58,26 +59,83 @@ def test_definitions_are_reloaded_once_their_files_have_changed_and_are_still(tm
         assert len(said) == number
         looks(reloading, 3)
         assert len(said) == number + 1
-    assert said == ["reload 2", "reload 3", "reload 4"]
     path.write_text("12")
     looks(reloading, 2)
     path.unlink()
     looks(reloading, 3)
-    assert said[3:] == ["reload 5", "reload 6"]
+    assert said == ["feeds and views were read again"] * 5
+    assert asked[2:] == [(True, False)] * 6
+
+
+def test_definitions_that_cannot_be_used_are_named_at_the_start_and_once_until_they_are_mended(tmp_path: Path) -> None:
+    """CLI-CMD-13: no sensor runs meanwhile, so that nobody else would say that nothing is imported."""
+    (tmp_path / "feeds").mkdir()
+    broken = tmp_path / "feeds" / "broken.toml"
+    broken.write_text("no")
+    said: list[str] = []
+    asked: list[tuple[bool, bool]] = []
+
+    def ask(anew: bool, failed: bool) -> str | None:
+        asked.append((anew, failed))
+        return "broken.toml: no" if broken.exists() else None
+
+    reloading = DefinitionsReloader(lambda: stamp_of(tmp_path, {}), ask, said.append)
+    looks(reloading, 5)
+    assert said == ["broken.toml: no"]
+    broken.unlink()
+    looks(reloading, 5)
+    assert said == ["broken.toml: no", "feeds and views were read again"]
+    assert asked == [(False, False), (True, True)]
+
+
+def test_the_reason_why_definitions_cannot_be_used_is_one_sentence() -> None:
+    said = "a feed, a view or a setting cannot be used, and nothing is imported until it is corrected: a.toml: no"
+    assert reload.sentence_of(["m", "pipelines.feeds.x.FeedError: a.toml: no\n"]) == said
+    assert reload.sentence_of([]) is None
 
 
 @pytest.mark.parametrize(
-    ("reasons", "said"),
+    ("found", "before", "events"),
     [
-        ([], "feeds and views were read again"),
-        (
-            ["m", "pipelines.feeds.x.FeedError: a.toml: no\n"],
-            "a feed or a view cannot be used, and nothing is imported until it is corrected: a.toml: no",
-        ),
+        (["a.toml: no"], (), ["definitions_failed"]),
+        (["a.toml: no"], ("failed",), []),
+        ([], ("failed",), ["well_again"]),
+        ([], (), []),
     ],
+    ids=["they fail", "they still fail", "they are well again", "they are well"],
 )
-def test_the_result_of_a_reload_is_one_sentence(reasons: list[str], said: str) -> None:
-    assert sentence_of(reasons) == said
+def test_an_alert_is_sent_when_definitions_begin_to_fail_and_when_they_are_well_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    found: list[str],
+    before: tuple[str, ...],
+    events: list[str],
+) -> None:
+    """CLI-CMD-13: the sensor that sends all other alerts does not run meanwhile."""
+    sent = tmp_path / "sent"
+    sent.touch()
+    (tmp_path / "mail").write_text(f"#!/bin/sh\ncat >> {sent}; echo >> {sent}\n")
+    (tmp_path / "mail").chmod(0o700)
+    environ = {"CHARTFERRY_HOME": "/srv/home", "CHARTFERRY_CLINIC": "north"}
+    for name, value in (environ | {"CHARTFERRY_ALERT_COMMAND": str(tmp_path / "mail")}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(reload, "reasons", lambda address, seconds: found)
+    reload.main("10.0.0.5:4000", "0", *before)
+    assert json.loads(capsys.readouterr().out) == reload.sentence_of(found)
+    documents = [json.loads(line) for line in sent.read_text().splitlines()]
+    assert [(each["event"], each["home"], each["clinic"]) for each in documents] == [
+        (event, "/srv/home", "north") for event in events
+    ]
+    assert all("a.toml: no" in each["text"] for each in documents if each["event"] == "definitions_failed")
+
+
+def test_an_alert_that_cannot_be_sent_is_tried_again(tmp_path: Path) -> None:
+    environ = {"CHARTFERRY_HOME": str(tmp_path), "CHARTFERRY_ALERT_COMMAND": str(tmp_path / "mail")}
+    assert not reload.send("a.toml: no", environ, (0.0, 0.0))
+    (tmp_path / "mail").write_text(f"#!/bin/sh\n[ -e {tmp_path}/tried ] || {{ touch {tmp_path}/tried; exit 1; }}\n")
+    (tmp_path / "mail").chmod(0o700)
+    assert reload.send("a.toml: no", environ, (0.0, 0.0))
 
 
 def test_dagsters_processes_find_the_code_server_by_a_socket_of_the_owner(tmp_path: Path) -> None:

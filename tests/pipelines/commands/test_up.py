@@ -196,6 +196,7 @@ def test_it_names_every_folder_and_page(tmp_path: Path) -> None:
     said.clear()
     up._tell([], tmp_path, said.append)
     assert "reference" not in [line.split()[0] for line in said]
+    assert f"logs      {tmp_path / 'dagster'}/*.log" in said
 
 
 def child(tmp_path: Path, code: str) -> ChildProcess:
