@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from fhir_service.admin.running_service import Door
 from fhir_service.paths import exists
 from fhir_service.settings import SettingError, Settings
 
-USAGE, REFUSED, DAMAGED = 2, 3, 4
+USAGE, REFUSED, DAMAGED, INTERRUPTED = 2, 3, 4, 130
 _LOOKS, _PAUSE = 30, 0.1
 """How often a command looks for a store that another process has, and the seconds between."""
 
@@ -61,7 +62,26 @@ _store: Callable[[Command], Command] = click.option(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Command(click.Command):
+    """A command that ends with one line at Ctrl-C or SIGTERM, and puts away what it had begun to write."""
+
+    def invoke(self, context: click.Context) -> Any:
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt:
+            click.echo("fhir-service: stopped; start the same command again to finish", err=True)
+            raise SystemExit(INTERRUPTED) from None
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+class _Commands(click.Group):
+    command_class = _Command
+    group_class = type
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="chartferry")
 def main() -> None:
     """A clinical FHIR R4 interface over a store of its own.
@@ -71,7 +91,7 @@ def main() -> None:
     os.umask(0o077)
 
 
-@main.command()
+@main.command(cls=click.Command)  # it handles both signals itself
 @_store
 @click.option("--host", help="Where to listen. [default: 127.0.0.1]")
 @click.option("--port", type=int, help="The port; 0 picks a free one. [default: 8400]")

@@ -29,7 +29,7 @@ def run(arguments: Sequence[str]) -> int:
 
         return run_command(arguments)
     except KeyboardInterrupt:
-        print("chartferry: stopped; the same command goes on where it ended", file=sys.stderr)
+        print("chartferry: stopped; start the same command again to finish", file=sys.stderr)
         return INTERRUPTED
 
 

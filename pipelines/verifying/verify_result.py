@@ -116,9 +116,9 @@ class VerifyResult:
     others: resources beside these. of_doubts: resources with the identifier of a row in doubt, which are not among the
     others. whole: True if all of a type was read; False if only the ledger's resources and those that may be ours.
     elsewhere: of the others, those from importers under a source that this home has no feed file and no batch of.
-    without_source: rows whose content cannot be compared, since their source rows are purged or damaged. lost: batches
-    in the home's folders that the ledger does not know fully. dropped: elements that the target accepted and does not
-    keep, by the sample. file: the file of all differences, if one was written.
+    without_source: rows whose content cannot be compared, since their source rows are purged, damaged, or in another
+    home. lost: batches in the home's folders that the ledger does not know fully. dropped: elements that the target
+    accepted and does not keep, by the sample. file: the file of all differences, if one was written.
     """
 
     rows: dict[str, int] = field(default_factory=dict)
@@ -173,8 +173,10 @@ class VerifyResult:
         yield f"payments: {dollars(self.ledger_cents)} in the ledger, {dollars(self.target_cents)} at the target"
         for kind, rows in self.without_source.items():
             if rows:
-                purged = f"{counted(rows, 'row is', 'rows are')} purged or damaged"
-                yield f"{kind}: {purged}: only {word_for(rows, 'its', 'their')} patient and amount are compared"
+                without = (
+                    f"{counted(rows, 'row has', 'rows have')} no source here (purged, damaged, or in another home)"
+                )
+                yield f"{kind}: {without}: only {word_for(rows, 'its', 'their')} patient and amount are compared"
         yield from self.differences.lines()
         if self.file:
             yield f"all differences: {self.file}"

@@ -248,7 +248,7 @@ if sys.argv.pop(1) == "the end":
     cli.print = interrupted
 cli.main()
 """
-SAID = "\nchartferry: stopped; the same command goes on where it ended\n"
+SAID = "\nchartferry: stopped; start the same command again to finish\n"
 
 
 @pytest.mark.alike

@@ -19,7 +19,7 @@ def test_a_stopped_command_is_one_line_and_goes_on_when_given_again(stopped, cha
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.runs.batch.validate_run", lambda *_, **__: raised(stopped))
         code, _, wrong = chartferry("import")
-    assert (code, wrong.strip()) == (130, "chartferry: stopped; the same command goes on where it ended")
+    assert (code, wrong.strip()) == (130, "chartferry: stopped; start the same command again to finish")
     assert chartferry("import")[0] == 0
     assert len(target.of("PaymentNotice")) == 1
 

@@ -410,7 +410,7 @@ def test_of_purged_rows_it_says_what_is_no_longer_compared(batch, asked, chartfe
     chartferry("purge", batch)
     found = asked("verify", batch)
     assert (found["differences"], found["without_source"]) == ([], {"PaymentNotice": 3})
-    assert "3 rows are purged or damaged" in chartferry("verify")[1]
+    assert "3 rows have no source here (purged, damaged, or in another home)" in chartferry("verify")[1]
 
 
 def test_what_is_gone_of_a_large_batch_is_found_by_a_sweep_and_asked_for_once_more(batch, target, asked, monkeypatch):

@@ -416,3 +416,19 @@ def test_the_last_word_on_a_damaged_store_is_exit_4(store):
     assert result.exit_code == 4
     assert "WRONG  balance  Patient/" in result.stdout
     assert "nothing wrong" not in result.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_stopped_says_so_in_one_line_and_leaves_no_half_copy(store, tmp_path, number):
+    """CLI-SVC-01"""
+    stopped = (
+        "import os, sys; from fhir_service.admin import copying; from fhir_service.__main__ import main;"
+        f"copying._copy_to = lambda _, part: (part.write_text(''), os.kill(os.getpid(), {int(number)})); main()"
+    )
+    run("client", "add", "--store", store, "--name", "importer")
+    words = [sys.executable, "-c", stopped, "copy", "--store", str(store), str(tmp_path / "copies" / "copy.duckdb")]
+    (tmp_path / "copies").mkdir()
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "fhir-service: stopped; start the same command again to finish\n"
+    assert not list((tmp_path / "copies").iterdir())
