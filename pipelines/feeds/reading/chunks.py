@@ -48,14 +48,6 @@ class Chunk:
         self.raw.append(raw)
         self.size += len(raw)
 
-    def add_lines(self, rows: Sequence[Any], line: int, raw: Sequence[str]) -> None:
-        """Add rows of one line each, the first of them on this line."""
-        self.rows += rows
-        self.line += range(line, line + len(rows))
-        self.lines += [1] * len(rows)
-        self.raw += raw
-        self.size += sum(map(len, raw))
-
     def each(self) -> Iterator[tuple[Any, int, int, str]]:
         """Yield each row with its line, the number of its lines, and its text."""
         return zip(self.rows, self.line, self.lines, self.raw, strict=True)

@@ -4,10 +4,10 @@ A row that is not understood becomes a `BadRow`. A file whose rows cannot be tol
 """
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from operator import methodcaller
 
-from pipelines.feeds.reading.chunks import CHUNK_SIZE, Chunk
+from pipelines.feeds.reading.chunks import Chunk
 from pipelines.feeds.reading.dialect import dialect, mended, mending_key
 from pipelines.feeds.reading.lines import LONGEST_LINE, NOT_ROWS, TextReader
 from pipelines.feeds.reading.reject_marks import BAD_ID, DAMAGED, REJECT_ID, Columns
@@ -26,7 +26,6 @@ from pipelines.feeds.reading.row_faults import (
 )
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.names import named_columns, position_header
-from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.texts import composed_text
 from pipelines.home.batch import UnreadableFile
 from pipelines.home.counted import counted
@@ -40,13 +39,11 @@ csv.field_size_limit(LONGEST_LINE)
 
 
 class CsvReader(TextReader):
-    """A reader of CSV: whole blocks of lines if each line is a row, else row by row."""
+    """A reader of CSV."""
 
     _marks: Columns
     _headers: tuple[list[str], ...] = ()
     _width: int | None = None
-    _one_by_one = 0
-    """The line up to which rows are read one by one."""
 
     @property
     def width(self) -> int:
@@ -57,26 +54,14 @@ class CsvReader(TextReader):
         return bool(self._marks)
 
     def fill(self, chunk: Chunk) -> Iterator[None]:
-        takes_blocks = not (self._marks or is_single_byte(self.feed.encoding) or self._width is None)
         while True:
-            if takes_blocks and self.counted.lines >= self._one_by_one:
-                block = self._block(chunk.room)
-                if not block:
-                    return
-                if self._add_block(block, chunk):
-                    yield
-                    continue
-                self._one_by_one = self.counted.lines
-                self._lines.put_back(block)
-                self._start()
             try:
                 yield from self._good_rows(chunk)
             except csv.Error as error:
                 chunk.bad.append(self._wrongly_quoted("field larger" in str(error)))
                 yield
             else:
-                if not takes_blocks:
-                    return
+                return
 
     # --- The header -------------------------------------------------------------------------------
 
@@ -145,26 +130,8 @@ class CsvReader(TextReader):
     def _takes_quotes(self) -> bool:
         return self.feed.quotes == "as they are"
 
-    def _block(self, rows: int) -> list[str]:
-        """Return the next lines: at most the rows that fit in a chunk, and fewer long ones; none at the end."""
-        size, taken = 0, self._lines.taken
-        for line in self._read:
-            size += len(line)
-            if len(taken) >= rows or size >= CHUNK_SIZE:
-                break
-        block = [*taken]
-        taken.clear()
-        return block
-
-    def _add_block(self, block: list[str], chunk: Chunk) -> bool:
-        """Add lines that are one row each. Return False, and add nothing, if one of them needs a closer look."""
-        rows = plain_rows(block, self.feed, self._width, self._headers, self._quote)
-        if rows is not None:
-            chunk.add_lines(rows, self.counted.lines - len(block) + 1, block)
-        return rows is not None
-
     def _good_rows(self, chunk: Chunk) -> Iterator[None]:
-        """Add the rows up to the next one that is wrongly quoted, or to the end of a block."""
+        """Add the rows up to the next one that is wrongly quoted."""
         width, least = self._width, len(self.header or ())
         taken, take = self._lines.taken, self._lines.take
         takes_quotes, quote, single_byte = self._takes_quotes, self._quote, is_single_byte(self.feed.encoding)
@@ -199,8 +166,6 @@ class CsvReader(TextReader):
             else:
                 chunk.add(cells, line, lines, raw)
             yield
-            if self._one_by_one <= self.counted.lines and self._one_by_one:
-                return
 
     def _own(self, line: int, cells: list[str], raw: str) -> tuple[list[str], str, ValueFault | None]:
         answered, cells, raw = self._marks.off(cells, raw)
@@ -280,30 +245,6 @@ class CsvReader(TextReader):
             f"{self.name}: a quote ({self.feed.quote}) opened in the row of line {line} is never closed, "
             "so it is unknown where the next rows begin; correct that row"
         )
-
-
-def plain_rows(
-    lines: Sequence[str], feed: FeedFile, width: int | None, headers: Sequence[list[str]], quote: str
-) -> list[list[str]] | None:
-    """Return the row of each line; None if one of the lines needs a closer look.
-
-    width: the fields of a row. headers: repeated headers, which are no records. quote: the quote by which a torn row
-    may be recognized, empty for none.
-    """
-    text, heads = "".join(lines), {names[0] for names in headers if names}
-    if unreadable(text):
-        return None
-    try:
-        rows = list(csv.reader(lines, strict=True, **dialect(feed)))
-    except csv.Error:
-        return None
-    if len(rows) != len(lines) or {*map(len, rows)} != {width}:
-        return None
-    if any(cells[0] in heads or not something_in(cells) for cells in rows):
-        return None
-    if quote and quote in text and any(is_torn(*row, quote) for row in zip(rows, lines, strict=True)):
-        return None
-    return rows
 
 
 def something_in(cells: list[str]) -> bool:

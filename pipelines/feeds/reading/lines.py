@@ -98,12 +98,8 @@ class Lines:
         rest = self.taken[1:]
         del self.taken[1:]
         self.given_back += sum(map(len, rest))
-        self.put_back(rest)
-
-    def put_back(self, lines: Sequence[str]) -> None:
-        """Put back the last lines that were read: `read` begins with them."""
-        self._again.extendleft(reversed(lines))
-        self._counted.lines -= len(lines)
+        self._again.extendleft(reversed(rest))
+        self._counted.lines -= len(rest)
 
 
 class TextReader(RowReader):

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
-from pipelines.feeds.files.catalog import load_feeds
+from pipelines.feeds.files.catalog import Feed, load_feeds
 from pipelines.feeds.reading import lines
-from tests.pipelines.feeds.test_blocks import read
+from pipelines.feeds.reading.readers import reader_of
+from pipelines.home.batch import UnreadableFile
 from tests.support.validating import PAYMENTS as HEADER
 from tests.support.validating import validated
 
@@ -62,6 +64,21 @@ def test_line_breaks_are_skipped_together(name: str, tmp_path: Path, monkeypatch
     found = validated(f"{breaks}{row}{breaks}", tmp_path, name)
     assert (found.lines, found.not_taken, found.accepted) == (200_000 + row.count("\n"), 200_000, 1)
     assert calls < 100
+
+
+def read(path: Path, feed: Feed) -> Any:
+    """What a reader makes of a file: its rows and bad rows, each with line and text, and its counts."""
+    good: list[Any] = []
+    bad: list[Any] = []
+    try:
+        with reader_of(path, path.name, feed) as reader:
+            for chunk in reader.chunks():
+                assert chunk.size >= sum(map(len, chunk.raw))
+                good += zip(chunk.rows, chunk.line, chunk.lines, chunk.raw, strict=True)
+                bad += chunk.bad
+            return good, bad, reader.counted, reader.noticed, reader.answers
+    except UnreadableFile as error:
+        return str(error)
 
 
 @pytest.mark.parametrize("files", [50, pytest.param(150, marks=pytest.mark.long)])
