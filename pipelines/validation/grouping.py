@@ -1,16 +1,20 @@
 """Sort and group `MAPPED` in chunks: the rows of each record together, in the order of sending."""
 
 import random
+from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from pipelines.feeds.terms.record import RecordKind
 from pipelines.home import arrow, spill
@@ -23,8 +27,6 @@ SHOWN = "line lines key record hash faults raw is_doubtful text_hash".split()
 MOST_ROWS = 5_000
 """The most rows of one record: no questionnaire has as many questions."""
 FOUND = pa.schema({"first_line": pa.int64(), "differs": pa.bool_()})
-REPEATS = pa.schema({"file_row_number": pa.int64(), **{field.name: field.type for field in FOUND}})
-"""The rows whose keys come more than once, by their places in `MAPPED`."""
 SHARED = (
     f"more than {MOST_ROWS:,} rows of this file share the key, and no record has so many: is it another column that"
     " tells the records apart?"
@@ -32,15 +34,8 @@ SHARED = (
 EVERY_KEY = """
     select key, min(line) as first_line, false as differs, count(*) as row_count
     from mapped where key is not null group by key"""
-REPEATED_KEYS = """
-    select key, min(line) as first_line, min(hash) <> max(hash) as differs from mapped
-    where key in (select key from mapped where key is not null and not is_doubtful and hash(key) % {parts} = {part}
-        group by key having count(*) > 1)
-    and not is_doubtful group by key"""
-"""Only for repeated keys are hashes compared: hashes of all keys would be most of the memory."""
 KEYS_AT_ONCE = 200_000
-BYTES_AT_HAND = 1 << 20
-"""The most bytes of a file whose repeated keys are found in Python, since opening a database takes longer."""
+"""The most repeated keys that are in memory at once."""
 BYTES_SORTED_AT_ONCE = 12 << 20
 MOST_STRETCHES = 500
 """The most files open at once. Beyond some twenty million payments, each stretch is longer."""
@@ -49,12 +44,9 @@ LOOKED_AT = 200
 WITHOUT_TIME = 2**63 - 1
 Place = tuple[int, int]
 """A row's place in the order of sending: its time and its line."""
-Repeat = tuple[int, int, bool | None]
-"""A row of `REPEATS`."""
-APART = """
-    select 1 from (select key, max(file_row_number) - min(file_row_number) + 1 as span, count(*) as row_count
-        from numbered where key is not null group by key)
-    where span <> row_count or row_count > {most} limit 1"""
+Repeat = tuple[int, int, bool]
+"""A row whose key comes more than once: its place in `MAPPED`, the key's first line, and True if contents differ."""
+REPEAT = np.dtype("i8,i8,?")
 
 
 def _dealt(batches: Iterator[pa.RecordBatch], mapped: Path) -> list[Path]:
@@ -112,33 +104,48 @@ def _size(mapped: Path) -> int:
     return sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
 
 
-def _repeats_at_hand(mapped: Path) -> Iterator[Repeat]:
-    """Yield the rows of a small file with repeated keys, in its order, as `REPEATED_KEYS` finds them."""
-    asked = ["key", "line", "hash", "is_doubtful"]
-    rows = [row for batch in spill.batches(mapped, BATCH, asked) for row in _rows_of(batch)]
-    of_key = defaultdict[str, list[tuple[int, str | None]]](list)
-    for key, line, content, is_doubtful in rows:
-        if key is not None and is_doubtful is False:
-            of_key[key].append((line, content))
-    for place, (key, *_) in enumerate(rows):
-        if len(some := of_key.get(key, ())) > 1:
-            contents = {content for _, content in some if content is not None}
-            yield place, min(line for line, _ in some), len(contents) > 1 if contents else None
+def _repeats(mapped: Path) -> Iterator[Repeat]:
+    """Yield the rows whose keys come more than once, in the order of the file. Doubtful rows do not count.
+
+    Of all keys, only hashes are in memory. Of the keys that come again by their hashes, it is some at a time.
+    """
+    rows = _rows(mapped, "key", "is_doubtful")
+    again = _twice(array("q", (hash(key) for key, is_doubtful in rows if key is not None and not is_doubtful)))
+    parts = np.array_split(again, 1 + len(again) // KEYS_AT_ONCE)
+    found = np.concatenate([np.fromiter(_repeats_of({*part.tolist()}, mapped), REPEAT) for part in parts])
+    yield from map(np.void.item, found[np.argsort(found["f0"])])
 
 
-def _find_repeated_keys(database: Any, mapped: Path) -> None:
-    """Make a table of repeated keys, with a part of all keys at a time."""
-    parts = 1 + pq.read_metadata(mapped).num_rows // KEYS_AT_ONCE
-    database.execute("create temp table keys (key varchar, first_line bigint, differs boolean)")
-    for part in range(parts):
-        database.execute(f"insert into keys {REPEATED_KEYS.format(parts=parts, part=part)}")
+def _twice(hashes: "array[int]") -> NDArray[np.int64]:
+    """Return the hashes that come more than once. They are sorted in place: those of a large file are many."""
+    found = np.asarray(hashes)
+    found.sort()
+    return np.unique(found[1:][found[1:] == found[:-1]])
 
 
-def _together(database: Any) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a grouped kind, those of a record together."""
+def _repeats_of(hashes: Collection[int], mapped: Path) -> Iterator[Repeat]:
+    """Yield those of the rows whose keys have these hashes."""
+    known: dict[str, tuple[int, str]] = {}
+    again: dict[str, tuple[int, bool]] = {}
+    for key, line, content, is_doubtful in _rows(mapped, "key", "line", "hash", "is_doubtful") if hashes else ():
+        if key is None or is_doubtful or hash(key) not in hashes:
+            continue
+        if key in known:
+            first, differs = again.get(key, (known[key][0], False))
+            again[key] = min(first, line), differs or content != known[key][1]
+        else:
+            known[key] = line, content
+    for place, (key,) in enumerate(_rows(mapped, "key") if again else ()):
+        if key in again:
+            yield place, *again[key]
+
+
+def _together(mapped: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a grouped kind, those of a record together. The folder is one where sorting may spill."""
+    source = str(mapped).replace("'", "''")
     shared = dump([("map", "LEDGER-13", None, None, SHARED)]).replace("'", "''")
     query = f"""
-        with keys as ({EVERY_KEY}),
+        with mapped as (from read_parquet('{source}')), keys as ({EVERY_KEY}),
         counted as (select mapped.*, first_line, differs, coalesce(row_count > {MOST_ROWS}, false) as is_shared
             from mapped left join keys using (key))
         select line, lines, key, case when not is_shared then record end as record, hash,
@@ -147,12 +154,19 @@ def _together(database: Any) -> Iterator[pa.RecordBatch]:
             case when is_shared then line else coalesce(first_line, line) end as first_line, differs
         from counted order by first_line, line
     """
-    yield from database.sql(query).to_arrow_reader(ROWS)
+    with spill.sorter(mapped.parent) as database:
+        yield from database.sql(query).to_arrow_reader(ROWS)
 
 
-def _stand_together(database: Any) -> bool:
-    """True if the rows of each record are next to each other and not too many. Only keys are read for that."""
-    return not database.sql(APART.format(most=MOST_ROWS)).fetchall()
+def _stand_together(mapped: Path) -> bool:
+    """True if the rows of each record are next to each other and not too many."""
+    begun = array("q")
+    for key, rows in groupby(key for (key,) in _rows(mapped, "key")):
+        if key is not None:
+            if sum(1 for _ in rows) > MOST_ROWS:
+                return False
+            begun.append(hash(key))
+    return not len(_twice(begun))
 
 
 def _records_as_they_stand(mapped: Path) -> Iterator[pa.RecordBatch]:
@@ -166,24 +180,6 @@ def _records_as_they_stand(mapped: Path) -> Iterator[pa.RecordBatch]:
             found.append((first, None if key is None else False))
         more = arrow.batch_of_rows(found, FOUND)
         yield pa.record_batch([*batch.columns, *more.columns], names=[*SHOWN, *FOUND.names])
-
-
-def _repeats(database: Any, mapped: Path) -> Path:
-    """Write the rows with repeated keys to a file beside `mapped`, in its order."""
-    _find_repeated_keys(database, mapped)
-    query = "select file_row_number, first_line, differs from numbered join keys using (key) order by file_row_number"
-    repeats = mapped.with_name(f"{mapped.stem}-repeats.parquet")
-    with spill.ParquetWriter(repeats, REPEATS) as out:
-        for batch in database.sql(query).to_arrow_reader(BATCH):
-            out.add_batch(batch)
-    return repeats
-
-
-def _read_once(repeats: Path) -> Iterator[Repeat]:
-    """Yield the rows of a file of repeats, which is removed after the last."""
-    for batch in spill.batches(repeats, BATCH, REPEATS.names):
-        yield from _rows_of(batch)
-    repeats.unlink()
 
 
 def _as_they_stand(
@@ -205,8 +201,9 @@ def _as_they_stand(
         begin += batch.num_rows
 
 
-def _rows_of(batch: pa.RecordBatch) -> Iterator[Any]:
-    return zip(*(column.to_pylist() for column in batch.columns), strict=True)
+def _rows(mapped: Path, *columns: str) -> Iterator[Any]:
+    for batch in spill.batches(mapped, BATCH, columns):
+        yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
 
 
 def chunks(mapped: Path, kind: RecordKind) -> Iterator[pa.RecordBatch]:
@@ -220,30 +217,13 @@ def chunks(mapped: Path, kind: RecordKind) -> Iterator[pa.RecordBatch]:
 
 
 def _in_order(mapped: Path, kind: RecordKind) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in the order of sending. Unless DuckDB sorts them, they come after it has released its memory."""
-    if not kind.grouped and _size(mapped) <= BYTES_AT_HAND:
-        yield from _ungrouped(mapped, kind, _repeats_at_hand(mapped))
-        return
-    with spill.sorter(mapped.parent) as database:
-        source = str(mapped).replace("'", "''")
-        for view, numbered in (("mapped", "false"), ("numbered", "true")):
-            database.execute(f"create view {view} as from read_parquet('{source}', file_row_number = {numbered})")
-        if kind.grouped and not _stand_together(database):
-            yield from _together(database)
-            return
-        repeats = None if kind.grouped else _repeats(database, mapped)
-    if repeats is None:
-        yield from _records_as_they_stand(mapped)
+    """Yield the rows in the order of sending."""
+    if kind.grouped:
+        yield from _records_as_they_stand(mapped) if _stand_together(mapped) else _together(mapped)
+    elif kind.sort:
+        yield from _by_time(_dealt(_as_they_stand(mapped, _repeats(mapped), [*SHOWN, "at"]), mapped))
     else:
-        yield from _ungrouped(mapped, kind, _read_once(repeats))
-
-
-def _ungrouped(mapped: Path, kind: RecordKind, repeats: Iterator[Repeat]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of an ungrouped kind in the order of sending."""
-    if kind.sort:
-        yield from _by_time(_dealt(_as_they_stand(mapped, repeats, [*SHOWN, "at"]), mapped))
-    else:
-        yield from _as_they_stand(mapped, repeats)
+        yield from _as_they_stand(mapped, _repeats(mapped))
 
 
 def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

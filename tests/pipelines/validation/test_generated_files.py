@@ -224,7 +224,7 @@ def test_each_row_of_a_generated_file_is_counted_once_and_read_as_others_read_it
     for number in range(files):
         monkeypatch.setattr(reading, "CHUNK", dice.choice([2, 7, 2_000]))
         monkeypatch.setattr(grouping, "ROWS", dice.choice([3, 2_000]))
-        monkeypatch.setattr(grouping, "BYTES_AT_HAND", dice.choice([0, 1 << 20]))
+        monkeypatch.setattr(grouping, "KEYS_AT_ONCE", dice.choice([1, 200_000]))
         file = maker.file()
         try:
             campaign.check(file)

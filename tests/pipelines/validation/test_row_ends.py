@@ -74,8 +74,8 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     answers: list[bool] = []
     ask = grouping._stand_together
 
-    def asked(database: Any) -> bool:
-        answers.append(ask(database))
+    def asked(mapped: Path) -> bool:
+        answers.append(ask(mapped))
         return answers[-1]
 
     monkeypatch.setattr(grouping, "_stand_together", asked)
