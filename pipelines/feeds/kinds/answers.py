@@ -165,36 +165,6 @@ def link_id(text: str, known: Any | None, faults: list[RecordFault], row: int | 
 # --- Answers --------------------------------------------------------------------------------------
 
 
-class _ChoiceCache(dict[tuple[str, str], dict[str, Any] | None]):
-    """A cache of the items of rows that only choose an option, by question and code, since few such pairs occur.
-
-    None if several questions of the questionnaire have the code. Items are shared, and must never be changed.
-    """
-
-    MOST = 4_096
-
-    def __init__(self, known: Any | None) -> None:
-        super().__init__()
-        self._known = known
-
-    def __missing__(self, asked: tuple[str, str]) -> dict[str, Any] | None:
-        if len(self) >= self.MOST:
-            self.clear()
-        faults: list[RecordFault] = []
-        link = link_id(asked[0], self._known, faults)
-        found = self[asked] = None if faults else _item(link, _answer("answer_code", asked[1], link, self._known))
-        return found
-
-
-@lru_cache(maxsize=256)
-def _choices(known: SameQuestionnaire) -> _ChoiceCache:
-    return _ChoiceCache(known.questionnaire)
-
-
-def _item(link: str, *answers: dict[str, Any]) -> dict[str, Any]:
-    return {"linkId": link, "answer": [*answers]}
-
-
 def _items(
     rows: Sequence[Values], known: Any | None, faults: list[RecordFault]
 ) -> list[tuple[dict[str, Any], Sequence[int]]]:
@@ -203,26 +173,16 @@ def _items(
     Several rows of a question are several answers.
     """
     items: dict[str, tuple[dict[str, Any], list[int]]] = {}
-    choices = _choices(SameQuestionnaire(known))
     for number, row in enumerate(rows):
-        question, code, text, figure = row.get("question"), *map(row.get, ANSWERS_OF_A_ROW)
-        if question is not None and code is not None and text is None and figure is None:
-            choice = choices[question, code]
-            if choice and choice["linkId"] not in items:
-                items[choice["linkId"]] = (choice, [number])
-                continue
         given = [name for name in ANSWERS_OF_A_ROW if row.get(name) is not None]
         if len(given) > 1 or (not given and not row.get("faulty")):
             some = "several of answer_code, answer_text and answer_number are" if given else "no answer column is"
             faults.append(_fault("FEED-ANS-10", f"{some} filled in a row of this response", "answer_code", number))
-        elif question is not None and given:
-            link = link_id(question, known, faults, number)
-            item, answered = items.get(link) or (_item(link), [])
-            if len(answered) == 1:  # the item may be a shared choice, which must not be changed
-                item = _item(link, *item["answer"])
+        elif row.get("question") is not None and given:
+            link = link_id(row["question"], known, faults, number)
+            item, answered = items.setdefault(link, ({"linkId": link, "answer": []}, []))
             item["answer"].append(_answer(given[0], row[given[0]], link, known))
             answered.append(number)
-            items[link] = (item, answered)
     return list(items.values())
 
 
