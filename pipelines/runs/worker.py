@@ -5,6 +5,7 @@ loader. It prints nothing of a record, and of an unexpected error only the class
 """
 
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -20,7 +21,6 @@ from pipelines.loading.accepted import LoadPart
 from pipelines.loading.part_outcome import PartLoaded, ends_all
 from pipelines.loading.part_stage import CollectedMessages, load_part
 from pipelines.runs.order import WorkerOrder
-from pipelines.validation.messages import receive
 
 BROKEN = 70
 """The exit code of a worker that met an error of this program."""
@@ -58,7 +58,7 @@ def _end_with(pipe: int) -> None:
 def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # systemd ends all processes of a service by SIGTERM
     try:
-        order = receive(0)
+        order = pickle.load(sys.stdin.buffer)  # noqa: S301 - of this program
         threading.Thread(target=_end_with, args=(0,), daemon=True).start()
         work(order)
     except (EOFError, LeaseLost, KeyboardInterrupt):

@@ -1,5 +1,6 @@
 """Worker processes: start them with their orders, replace them while parts are left, and end them."""
 
+import pickle
 import signal
 import subprocess
 import sys
@@ -8,7 +9,6 @@ from typing import Self
 
 from pipelines.ledger.parts import BEGINNINGS
 from pipelines.runs.order import WorkerOrder
-from pipelines.validation.messages import send
 
 CLOSING_SECONDS = 10.0
 """Seconds to wait for a worker whose parts are done."""
@@ -60,11 +60,12 @@ class Workers:
 def _started(order: WorkerOrder) -> "subprocess.Popen[bytes]":
     """Return a started worker that has its order. It has its own process session: only this process answers Ctrl-C."""
     worker = subprocess.Popen(  # noqa: S603 - our own program
-        PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0, start_new_session=True
+        PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
     )
     assert worker.stdin is not None  # noqa: S101 - a pipe was asked for
     with suppress(OSError):  # the worker is dead already
-        send(worker.stdin.fileno(), order)
+        pickle.dump(order, worker.stdin)
+        worker.stdin.flush()
     return worker
 
 

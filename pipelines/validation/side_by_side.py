@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from multiprocessing import Pipe
 from pathlib import Path
-from typing import IO, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pipelines.home.garbage_collection import seldom
 from pipelines.home.scratch import workspace
-from pipelines.validation.messages import receive, send, widen
 
 Chunk = TypeVar("Chunk")
 Result = TypeVar("Result")
@@ -28,6 +28,10 @@ MOST_PROCESSES = 4
 WAITING = 2
 """The most chunks that a helper has: the one it works on, and the next."""
 PROGRAM = "pipelines.validation.helper_process"
+ROOM = 1 << 20
+"""Bytes to enlarge a pipe to. With 64 KiB, a thread would release the interpreter many times for each chunk, and wait
+for it each time as long as another thread computes.
+"""
 BROKEN = (OSError, EOFError, pickle.UnpicklingError)
 
 
@@ -86,26 +90,31 @@ def _result(do: Callable[[Chunk], Result], chunk: Chunk, future: "Future[Result]
         return do(chunk)
 
 
-def _pipes(process: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
-    if process.stdin is None or process.stdout is None:
-        raise BrokenPipeError
-    return process.stdin, process.stdout
+def _widen(pipe: int) -> None:
+    """Enlarge a pipe to `ROOM` bytes, if the system allows it."""
+    with suppress(ImportError, AttributeError, OSError):
+        import fcntl
+
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, ROOM)
 
 
 class HelperProcess:
     """A helper process, and the thread that talks to it."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-m", PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-        )
-        self._to, self._from = _pipes(self._process)
-        for pipe in (self._to, self._from):
-            widen(pipe.fileno())
+        given, self._to = Pipe(duplex=False)
+        self._from, answers = Pipe(duplex=False)
+        with given, answers:
+            pipes = given.fileno(), answers.fileno()
+            for pipe in pipes:
+                _widen(pipe)
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                [sys.executable, "-m", PROGRAM, *map(str, pipes)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=pipes,
+            )
         self._thread = ThreadPoolExecutor(1, "helper")
         self._prepared: Future[Any] | None = None
         self._waiting: list[Future[Any]] = []
@@ -127,16 +136,15 @@ class HelperProcess:
         return future
 
     def _ask(self, given: Any) -> Any:
-        send(self._to.fileno(), given)
-        return receive(self._from.fileno())
+        self._to.send(given)
+        return self._from.recv()
 
     def end(self) -> None:
         """Kill the helper process, even while it works on a chunk."""
         self._process.kill()
         self._thread.shutdown(cancel_futures=True)
         for pipe in (self._to, self._from):
-            with suppress(OSError):  # data still buffered for an ended process
-                pipe.close()
+            pipe.close()
         self._process.wait()
 
 
