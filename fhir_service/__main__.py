@@ -93,18 +93,25 @@ def main() -> None:
 
 @main.command(cls=click.Command)  # it handles both signals itself
 @_store
-@click.option("--host", help="Where to listen. [default: 127.0.0.1]")
+@click.option("--host", help="The address to listen on. [default: 127.0.0.1]")
 @click.option("--port", type=int, help="The port; 0 picks a free one. [default: 8400]")
 @click.option("--base-url", metavar="U", help="The address under which clients reach it. [default: http://HOST:PORT]")
-@click.option("--workers", type=int, metavar="N", help="Processes over one PostgreSQL store. [default: 1]")
-@click.option("--interface-only/--with-additions", default=None, help="Nothing that the interface does not name.")
+@click.option("--workers", type=int, metavar="N", help="Processes; several need a PostgreSQL store. [default: 1]")
 @click.option(
-    "--requests-per-second", type=float, metavar="R", help="The most that one client may ask. [default: no limit]"
+    "--interface-only/--with-additions",
+    default=None,
+    help="Serve only what the interface names, or also the additions. [default: with additions]",
+)
+@click.option(
+    "--requests-per-second",
+    type=float,
+    metavar="R",
+    help="The most requests of one client in a second. [default: no limit]",
 )
 @click.option("--until-stdin-closes", is_flag=True, hidden=True)
 @click.option("--shared-socket", type=int, hidden=True)
 def serve(until_stdin_closes: bool, shared_socket: int | None, **flags: Any) -> None:
-    """Serve the interface until SIGTERM; finishes what is under way."""
+    """Serve the interface until SIGTERM; finishes the requests under way."""
     settings = _settings(**flags)
     with plainly(settings.store_path):
         from fhir_service.serving import serve as serving
@@ -119,10 +126,12 @@ def serve(until_stdin_closes: bool, shared_socket: int | None, **flags: Any) -> 
 
 @main.command()
 @_store
-@click.option("--refused", metavar="FILE", help="Where refused records go. [default: <store>.refused.ndjson]")
-@click.option("--refuse-foreign", is_flag=True, help="Refuse a file without reference data, and load the others.")
-@click.option("--label", metavar="L", help="A name that the store keeps, and says in <store>.loaded.json.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option(
+    "--refused", metavar="FILE", help="The file for refused records and reasons. [default: <store>.refused.ndjson]"
+)
+@click.option("--refuse-foreign", is_flag=True, help="Load the other files if one holds no reference data.")
+@click.option("--label", metavar="L", help="A name for this load: kept in the store and <store>.loaded.json.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 def load(
     store: str | None,
@@ -157,11 +166,13 @@ def client() -> None:
 
 @client.command("add")
 @_store
-@click.option("--name", required=True, metavar="N", help="What the client is called in lists and audit.")
+@click.option("--name", required=True, metavar="N", help="The client's name in `client list`.")
 @click.option("--scope", metavar="SCOPES", help="SMART scopes, separated by spaces. [default: system/*.cruds]")
-@click.option("--jwks", metavar="FILE or URL", help="Public keys (JWKS, PEM) of a client that signs.")
+@click.option(
+    "--jwks", metavar="FILE or URL", help="Public keys (JWKS or PEM) of a client that signs; it gets no secret."
+)
 def client_add(store: str | None, name: str, scope: str | None, jwks: str | None) -> None:
-    """Add a client; prints its id and secret, once."""
+    """Add a client. Prints its id and its secret, which is shown only once."""
     arguments = {"name": name, "scope": scope, "keys": _keys(jwks)}
     click.echo(json.dumps(_perform(store, "client-add", arguments, create=True)))
 
@@ -169,9 +180,9 @@ def client_add(store: str | None, name: str, scope: str | None, jwks: str | None
 @client.command("keys")
 @_store
 @click.argument("client_id", metavar="ID")
-@click.option("--jwks", metavar="FILE or URL", required=True, help="Its public keys from now on (JWKS, or PEM).")
+@click.option("--jwks", metavar="FILE or URL", required=True, help="The new public keys (JWKS or PEM).")
 def client_keys(store: str | None, client_id: str, jwks: str) -> None:
-    """Give a client that signs other keys."""
+    """Replace the public keys of a client that signs."""
     _perform(store, "client-keys", {"client_id": client_id, "keys": _keys(jwks)})
     click.echo(f"changed {client_id}")
 
@@ -192,7 +203,7 @@ def _keys(named: str | None) -> str | None:
 
 @client.command("list")
 @_store
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def client_list(store: str | None, as_json: bool) -> None:
     """List the clients."""
     clients = _perform(store, "client-list", {})["clients"]
@@ -246,12 +257,12 @@ def names(store: str | None) -> None:
 @click.argument("name", type=click.Choice(["charges", "patients"]))
 @click.argument("file", metavar="FILE")
 def tell(store: str | None, name: str, file: str) -> None:
-    """Write what tables are made of as NDJSON: charges and what paid them, or patients by sex and year of birth."""
+    """Write charges with their payments, or patients with sex and year of birth, to a file of NDJSON."""
     rows = _perform(store, "tell", {"name": name, "to": str(Path(file).absolute())})["rows"]
     click.echo(f"{rows} {name} written to {file}")
 
 
-@main.group(invoke_without_command=True, short_help="Show who read and wrote what, and prove it whole.")
+@main.group(invoke_without_command=True, short_help="Show who read and wrote what; verify that no record is missing.")
 @_store
 @click.option("--patient", metavar="ID", help="Only what touched this patient's data.")
 @click.option("--client", metavar="ID", help="Only what this client did.")
@@ -261,7 +272,7 @@ def tell(store: str | None, name: str, file: str) -> None:
     "form",
     type=click.Choice(["ndjson", "auditevent"]),
     default="ndjson",
-    help="Records as they are, or as FHIR AuditEvents.",
+    help="The audit's own records, or FHIR AuditEvents.",
 )
 @click.pass_context
 def audit(
@@ -288,7 +299,7 @@ def _hashes(_context: click.Context, _option: click.Parameter, given: Sequence[s
     hashes = [each.strip().lower() for each in given]
     for each in hashes:
         if not re.fullmatch("[0-9a-f]{64}", each):
-            raise click.BadParameter(f"{each!r} is no hash: it has 64 digits from 0 to f, as the command prints it")
+            raise click.BadParameter(f"{each!r} is not a hash: `audit verify` prints it as 64 digits from 0 to f")
     return hashes
 
 
@@ -300,11 +311,14 @@ def _hashes(_context: click.Context, _option: click.Parameter, given: Sequence[s
     multiple=True,
     metavar="HASH",
     callback=_hashes,
-    help="A last hash of an earlier day, which must still be there.",
+    help="A hash that an earlier `audit verify` printed; it must still be there.",
 )
 @click.pass_obj
 def audit_verify(named: str | None, store: str | None, former: Sequence[Path], noted: Sequence[str]) -> None:
-    """Prove that no record of the audit was cut, changed or removed. FILE: former files that were moved away."""
+    """Verify that no record of the audit was cut, changed or removed.
+
+    FILE: an earlier audit file that was moved away.
+    """
     from fhir_service.audit.chain import examine, files_of
 
     with plainly():
@@ -314,13 +328,11 @@ def audit_verify(named: str | None, store: str | None, former: Sequence[Path], n
         before = f", {one.unchained} from before the chain" if one.unchained else ""
         click.echo(f"{one.path}: {one.records} records{before}; ends with {one.ends}")
         for number in one.cut:
-            click.echo(f"notice  line {number} has no end: a process ended while it wrote it")
+            click.echo(f"notice  line {number} is not complete: a process ended while it wrote the line")
         for sentence in one.wrong:
             click.echo(f"WRONG  {sentence}")
     for each in sorted(lacking):
-        click.echo(
-            f"WRONG  no line has the hash {each}, which was noted: lines were removed or changed, or a file lacks"
-        )
+        click.echo(f"WRONG  no line has the noted hash {each}: lines were removed or changed, or a file was not named")
     wrong = sum(len(one.wrong) for one in examined) + len(lacking)
     click.echo(f"{wrong or 'nothing'} wrong")
     if wrong:
@@ -339,7 +351,7 @@ def _audit_path(store: str | None) -> Path:
         with plainly():
             refuse_held(settings.store_path)
     if not files_of(path):
-        raise Failed(f"there is no audit at {path}")
+        raise Failed(f"there is no audit at {path}: check --store")
     return path
 
 

@@ -38,7 +38,7 @@ class BodyShare:
         more = min(whole, self._of.largest) - self._held
         if more > self._of.left:
             headers = {"retry-after": "5", "connection": "close"}
-            raise FhirError(UNAVAILABLE, "too many large bodies are under way", headers=headers)
+            raise FhirError(UNAVAILABLE, "too many large requests are under way: try again later", headers=headers)
         self._of.left -= more
         self._held += more
 

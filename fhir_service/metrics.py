@@ -23,12 +23,12 @@ class _OfBodies(Collector):
         self._bodies = bodies
 
     def collect(self) -> Iterator[Metric]:
-        reads = CounterMetricFamily("fhir_cache_reads", "Looked for in the cache", labels=["kind", "found"])
+        reads = CounterMetricFamily("fhir_cache_reads", "Look-ups in the cache", labels=["kind", "found"])
         for kind in ("resource", "search"):
             for found in (True, False):
                 reads.add_metric([kind, "yes" if found else "no"], self._bodies.reads[kind, found])
         yield reads
-        yield GaugeMetricFamily("fhir_cache_bytes", "Bytes that the cache holds", self._bodies.held)
+        yield GaugeMetricFamily("fhir_cache_bytes", "Bytes in the cache", self._bodies.held)
 
 
 class Metrics:
@@ -47,7 +47,7 @@ class Metrics:
             "fhir_commit_entries", "Entries written by one commit", buckets=_SIZES, registry=self._registry
         )
         self._again = Counter(
-            "fhir_commits_again", "Batches run again, as another process was first", registry=self._registry
+            "fhir_commits_again", "Commits repeated because another process was first", registry=self._registry
         )
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:

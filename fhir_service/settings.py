@@ -143,9 +143,9 @@ def _address(text: str | None) -> bool:
 
 _LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "store": (bool, "a file or a database URL is expected"),
-    "port": (lambda n: 0 <= n <= 65535, "a port is between 0 and 65535"),
-    "workers": (lambda n: 1 <= n <= 64, "between 1 and 64 are expected"),
-    "read_seconds": (lambda n: 0 < n <= 86_400, "between 1 and 86400 seconds are expected"),
+    "port": (lambda n: 0 <= n <= 65535, "a number between 0 and 65535 is expected"),
+    "workers": (lambda n: 1 <= n <= 64, "a number between 1 and 64 is expected"),
+    "read_seconds": (lambda n: 0 < n <= 86_400, "a number of seconds between 1 and 86400 is expected"),
     "base_url": (_address, "an address such as https://host/path is expected"),
     "vendor": (_placeholder, "letters, digits, dots and dashes are expected"),
     "customer": (_placeholder, "letters, digits, dots and dashes are expected"),
@@ -153,6 +153,6 @@ _LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "max_body": (lambda n: n > 0, "a number above zero is expected"),
     "max_batch": (lambda n: n > 0, "a number above zero is expected"),
     "cache": (lambda n: n >= 0, "a number from zero on is expected"),
-    "page_size": (lambda n: 0 < n <= 1000, "a page holds 1 to 1000 entries"),
-    "max_page_size": (lambda n: 0 < n <= 1000, "a page holds 1 to 1000 entries"),
+    "page_size": (lambda n: 0 < n <= 1000, "a number between 1 and 1000 is expected"),
+    "max_page_size": (lambda n: 0 < n <= 1000, "a number between 1 and 1000 is expected"),
 }

@@ -32,7 +32,7 @@ def bodies_agree(connection: Connection, site: Site) -> Found:
                 where = f"{name}/{row.id}"
                 stored = _parsed(row.body)
                 if stored is None or (stored.get("resourceType"), stored.get("id")) != (name, row.id):
-                    yield Finding("body", where, "the body is not that of the resource")
+                    yield Finding("body", where, "the body cannot be read, or is that of another resource")
                     continue
                 yield from _disagreements(resource, row, stored, where, sides)
                 named[where] = list(targets(stored, site))
@@ -46,17 +46,15 @@ def _disagreements(
     try:
         values, expected = index_values(resource, stored), side_values(resource, stored)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-        yield Finding("body", where, "the body is not that of the resource")
+        yield Finding("body", where, "the body cannot be read, or is that of another resource")
         return
     for column, value in values.items():
         if not _same(getattr(row, column), value):
-            yield Finding("index", where, f"the column {column} is not what the body says")
+            yield Finding("index", where, f"the column {column} differs from the body")
     for param in repeating(resource):
         codes = sorted(expected.get(param.name, ()), key=str)
         if sorted(sides.get((param.name, row.seq), ()), key=str) != codes:
-            yield Finding(
-                "index", where, f"the table {SIDES[resource.name, param.name].name} is not what the body says"
-            )
+            yield Finding("index", where, f"the table {SIDES[resource.name, param.name].name} differs from the body")
 
 
 def _same(column: Any, value: Any) -> bool:
@@ -98,7 +96,7 @@ def records_agree(connection: Connection, site: Site) -> Found:
             kind, _, id = row.reference.partition("/")
             body = _parsed(row.body)
             if body is None or (body.get("resourceType"), body.get("id"), row.type) != (kind, id, kind):
-                yield Finding("body", row.reference, "the body is not that of the record")
+                yield Finding("body", row.reference, "the body cannot be read, or is that of another record")
                 continue
             yield from _record_disagreements(row, body, charges, site)
             named[row.reference] = list(targets(body, site))
@@ -113,11 +111,11 @@ def _record_disagreements(
     flaws: list[Flaw] = []
     element = PATIENT_ELEMENTS.get(row.type, ("", False))[0]
     if row.patient != (patient_of(body, element, site, False, flaws) if element else None):
-        yield Finding("index", row.reference, "the column patient is not what the body says")
+        yield Finding("index", row.reference, "the column patient differs from the body")
     if row.type == "Claim":
         charged = claims.charge(body, flaws)
         if charges.get(body["id"]) != ((charged.created, charged.cents) if charged else None):
-            yield Finding("charge", row.reference, "the charge is not what the Claim says")
+            yield Finding("charge", row.reference, "the charge differs from the Claim")
 
 
 def _charges(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, tuple[str, int]]:

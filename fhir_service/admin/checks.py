@@ -63,13 +63,13 @@ _STATEMENTS: dict[str, tuple[tuple[str, str], ...]] = {
                 ) AS entries GROUP BY patient HAVING sum(charged) <> 0 OR sum(paid) <> 0""",
         ),
         (
-            "the charge is paid below zero or above its amount",
+            "the amount paid of the charge is below zero or above the charge",
             "SELECT 'Claim/' || claim FROM charge WHERE paid < 0 OR paid > cents",
         ),
     ),
     "allocation": (
         (
-            "what is paid of the charge is not what payments were allocated to it",
+            "the amount paid of the charge differs from the sum of its allocations",
             """SELECT 'Claim/' || claim FROM (
                    SELECT claim, paid AS cents FROM charge UNION ALL SELECT claim, -cents FROM allocation
                ) AS entries GROUP BY claim HAVING sum(cents) <> 0""",
@@ -87,7 +87,7 @@ _STATEMENTS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "charge": (
         (
-            "the charge has no Claim, or that of another patient",
+            "the charge has no Claim, or a Claim of another patient",
             """SELECT 'Claim/' || c.claim FROM charge AS c LEFT JOIN record AS r ON r.reference = 'Claim/' || c.claim
                WHERE r.patient IS DISTINCT FROM c.patient""",
         ),
@@ -99,13 +99,13 @@ _STATEMENTS: dict[str, tuple[tuple[str, str], ...]] = {
                GROUP BY encounter HAVING count(*) > 1""",
         ),
         (
-            "the encounter has no note of its own, or that of another patient",
+            "the encounter has no note, or one of another encounter or patient",
             """SELECT r.reference FROM record AS r LEFT JOIN note AS n ON n.id = r.note
                WHERE r.type = 'Encounter' AND ('Encounter/' || n.encounter IS DISTINCT FROM r.reference
                OR n.patient IS DISTINCT FROM r.patient)""",
         ),
         (
-            "the note is that of an encounter that is missing or has another note",
+            "the note's encounter is missing or has another note",
             """SELECT 'note ' || n.id FROM note AS n LEFT JOIN record AS r ON r.reference = 'Encounter/' || n.encounter
                WHERE n.encounter IS NOT NULL AND r.note IS DISTINCT FROM n.id""",
         ),
@@ -119,7 +119,7 @@ _STATEMENTS: dict[str, tuple[tuple[str, str], ...]] = {
                WHERE r.reference IS NULL""",
         ),
         (
-            "the response stands in a note that is missing, or of another patient or encounter",
+            "the response is in a note that is missing, or of another patient or encounter",
             f"""SELECT 'QuestionnaireResponse/' || q.id FROM {_RESPONSE} AS q LEFT JOIN note AS n ON n.id = q.note
                 WHERE n.patient IS DISTINCT FROM q.patient""",
         ),
@@ -131,14 +131,14 @@ _STATEMENTS: dict[str, tuple[tuple[str, str], ...]] = {
                 LEFT JOIN questionnaire AS q ON q.id = r.questionnaire WHERE q.id IS NULL""",
         ),
         (
-            "two active questionnaires have this one's name",
+            "another active questionnaire has the same name",
             """SELECT 'Questionnaire/' || min(id) FROM questionnaire WHERE status = 'active'
                GROUP BY name HAVING count(*) > 1""",
         ),
     ),
     "version": (
         (
-            "two resources have this number",
+            "several resources have this number",
             f"SELECT 'seq ' || seq FROM ({_ALL_SEQS}) AS seqs GROUP BY seq HAVING count(*) > 1",
         ),
         (

@@ -13,7 +13,7 @@ def add(service: Service, arguments: Arguments) -> Result:
     """Add a client; return its id and secret, once."""
     name = arguments["name"].strip()
     if not name or len(name) > 100 or not name.isprintable():
-        raise CommandError("a client's name is 1 to 100 printable characters")
+        raise CommandError("a client's name must have 1 to 100 printable characters")
     scope = arguments.get("scope")
     try:
         return dict(service.auth.add_client(name, EVERYTHING if scope is None else scope, arguments.get("keys")))
@@ -22,7 +22,7 @@ def add(service: Service, arguments: Arguments) -> Result:
 
 
 def change_keys(service: Service, arguments: Arguments) -> Result:
-    """Give a client that signs other keys."""
+    """Replace the public keys of a client that signs."""
     try:
         service.auth.change_keys(arguments["client_id"], arguments["keys"])
     except UnknownClient:

@@ -44,11 +44,11 @@ def sentence_of(error: Exception, store: Path | None) -> str | None:
     from fhir_service.writing.commits import CommitFailed
 
     if isinstance(error, CommitFailed):
-        return "the database did not confirm the change; whether it is stored is not known"
+        return "the database did not confirm the change: check whether it is stored before you repeat the command"
     if is_full(error):
         return f"there is no space left on the disk of {store or 'the store'}: make room there, and try again"
     if isinstance(error, FhirError) and error.outcome is UNAVAILABLE:
-        return "the database does not answer; the change is not stored"
+        return "the database does not answer, and nothing was changed: try again later"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error) if isinstance(error, StoreBusy | StoreVersion | OSError | ValueError) else None

@@ -78,14 +78,19 @@ class Door:
         except ConnectionRefusedError:
             raise
         except (OSError, HTTPException, ValueError):
-            raise CommandError(f"the service of process {self.pid} went away; what it did is not known") from None
+            raise CommandError(
+                f"process {self.pid} of the service ended before it answered: check whether the command was carried out"
+            ) from None
         finally:
             connection.close()
         if status == 200:
             result: Result = body
             return result
         if "error" not in body:
-            raise CommandError(f"the service of process {self.pid} does not open its door (HTTP {status})")
+            raise CommandError(
+                f"process {self.pid} of the service refused the command with HTTP {status}:"
+                " restart it if it runs another version"
+            )
         raise CommandError(body["error"], body["exit"])
 
 

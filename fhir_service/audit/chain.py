@@ -258,9 +258,9 @@ def examine(current: Sequence[Path], former: Sequence[Path], noted: Collection[s
     for one in examined:
         others = [other for other in examined if other is not one]
         if one.begins not in (None, NOTHING, *(other.ends for other in others)):
-            one.wrong.append(f"it goes on from a file that ends with {one.begins}: name the earlier files as well")
+            one.wrong.append(f"it follows a file that ends with {one.begins}: name that file too")
         if one.path in former and one.ends not in [other.begins for other in others]:
-            one.wrong.append("no file that was named goes on from its end: lines at its end may be missing")
+            one.wrong.append("no named file follows it: lines at its end may be missing")
     return examined
 
 
@@ -268,7 +268,7 @@ def _current(path: Path, noted: Collection[str]) -> ExaminedFile:
     head = FileHead.of(path)
     if not exists(path):
         gone = ExaminedFile(path)
-        gone.wrong.append("the file is gone; its head is there")
+        gone.wrong.append("the file is missing, and its head is there")
         return gone
     found = _examined(path, head, noted)
     if head is None and found.records:

@@ -42,10 +42,10 @@ def named_key(assertion: str) -> NamedKey:
     """Return the client and the key that an assertion names. Raises BadAssertion."""
     header, claims = _unchecked(assertion)
     if header.get("alg") not in ALGORITHMS:
-        raise BadAssertion(f"`alg` is {' or '.join(ALGORITHMS)}")
+        raise BadAssertion(f"`alg` must be {' or '.join(ALGORITHMS)}")
     client, kid = claims.get("sub"), header.get("kid")
     if not isinstance(client, str) or not isinstance(kid, str) or not client or not kid:
-        raise BadAssertion("`sub` is the client's id, and `kid` names its key")
+        raise BadAssertion("`sub` must be the client's id, and `kid` must name its key")
     return NamedKey(client, kid)
 
 
@@ -56,31 +56,31 @@ def prove(assertion: str, keys: "KeySet", audience: str, now: datetime) -> Verif
 
     kid = named_key(assertion).kid
     if not any(key.kid == kid for key in keys.keys):
-        raise BadAssertion("`kid` is none of the client's keys")
+        raise BadAssertion("`kid` names none of the client's keys")
     try:
         claims = jwt.decode(assertion, keys, algorithms=list(ALGORITHMS)).claims
     except (JoseError, ValueError):
-        raise BadAssertion("the signature does not fit") from None
+        raise BadAssertion("the signature cannot be verified with the key that `kid` names") from None
     return _checked(claims, audience, now)
 
 
 def _checked(claims: dict[str, Any], audience: str, now: datetime) -> VerifiedAssertion:
     client, use = claims.get("sub"), claims.get("jti")
     if claims.get("iss") != client or not isinstance(client, str):
-        raise BadAssertion("`iss` and `sub` are the client's id, both")
+        raise BadAssertion("`iss` and `sub` must both be the client's id")
     aud = claims.get("aud")
     if audience not in (aud if isinstance(aud, list) else [aud]):
-        raise BadAssertion("`aud` is the token address, as /.well-known/smart-configuration names it")
+        raise BadAssertion("`aud` must be the token address that /.well-known/smart-configuration names")
     if not isinstance(use, str) or not 0 < len(use) <= LONGEST_ID:
-        raise BadAssertion(f"`jti` is a text of 1 to {LONGEST_ID} characters")
+        raise BadAssertion(f"`jti` must be a text of 1 to {LONGEST_ID} characters")
     ends = _moment(claims.get("exp"), "exp")
     if ends <= now:
         raise BadAssertion("it has expired (`exp`)")
     if ends > now + AHEAD + SLACK:
-        raise BadAssertion("`exp` is at most five minutes ahead")
+        raise BadAssertion("`exp` must be at most five minutes ahead")
     for name in ("nbf", "iat"):
         if name in claims and _moment(claims[name], name) > now + SLACK:
-            raise BadAssertion(f"`{name}` lies ahead")
+            raise BadAssertion(f"`{name}` is in the future")
     return VerifiedAssertion(client, hashlib.sha256(use.encode(errors="surrogatepass")).hexdigest(), ends)
 
 
@@ -89,7 +89,7 @@ def _moment(said: Any, name: str) -> datetime:
     if isinstance(said, int | float) and not isinstance(said, bool):
         with suppress(ValueError, OverflowError, OSError):
             return datetime.fromtimestamp(said, UTC)
-    raise BadAssertion(f"`{name}` is a number of seconds since 1970")
+    raise BadAssertion(f"`{name}` must be a number of seconds since 1970")
 
 
 def _unchecked(assertion: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -99,4 +99,4 @@ def _unchecked(assertion: str) -> tuple[dict[str, Any], dict[str, Any]]:
         read = [json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))) for part in (header, claims)]
         if all(isinstance(part, dict) for part in read):
             return read[0], read[1]
-    raise BadAssertion("it is no signed JWT")
+    raise BadAssertion("it is not a signed JWT")

@@ -21,7 +21,8 @@ KEPT_SECONDS, PAUSE_SECONDS = 300.0, 10.0
 """Seconds for which fetched keys are used, and the least seconds between two fetches because of an unknown key."""
 FETCH_SECONDS = 10.0
 PEM = "-----BEGIN PUBLIC KEY-----"
-HOLDS = f"1 to {MOST_KEYS} public keys, each RSA of {LEAST_RSA_BITS} bits or more (RS384) or EC {CURVE} (ES384)"
+_KIND = f"RSA of {LEAST_RSA_BITS} bits or more (RS384) or EC {CURVE} (ES384)"
+_EXPECTED = f"a JWKS with 1 to {MOST_KEYS} public keys is expected, each {_KIND}"
 
 
 class BadKeys(ValueError):
@@ -36,9 +37,11 @@ def checked_address(named: str) -> str:
     """Return an address to fetch keys from, if it is https or on this machine. Raises BadKeys."""
     parts = urlsplit(named)
     if not parts.hostname or parts.username or parts.fragment:
-        raise BadKeys("the address of keys is https://host/path, without user or #")
+        raise BadKeys("the address of the keys must be https://host/path, without a user name and without #")
     if parts.scheme.lower() == "http" and not _is_loopback(parts.hostname):
-        raise BadKeys("keys are fetched by https:// alone: who could change them on the way could call the service")
+        raise BadKeys(
+            "the address of the keys must begin with https://: over http:// anybody on the way could replace the keys"
+        )
     return named
 
 
@@ -70,7 +73,7 @@ def _of_pem(text: str) -> "RSAKey | ECKey":
         except InvalidKeyTypeError:
             return import_key(text, "EC")
     except (JoseError, ValueError):
-        raise BadKeys(f"the PEM holds no key that can be used: {HOLDS}") from None
+        raise BadKeys(f"the PEM holds no public key that can be used: it must be {_KIND}") from None
 
 
 def key_set(text: str) -> "KeySet":
@@ -84,16 +87,16 @@ def key_set(text: str) -> "KeySet":
         said = json.loads(text)
         keys = said["keys"] if isinstance(said, dict) else None
         if not isinstance(keys, list) or not 0 < len(keys) <= MOST_KEYS:
-            raise BadKeys(f"a JWKS is expected: {HOLDS}")
+            raise BadKeys(_EXPECTED)
         if any(not isinstance(key, dict) or not key.get("kid") for key in keys):
-            raise BadKeys("each key has a `kid`, by which an assertion names it")
+            raise BadKeys("each key must have a `kid`: an assertion names its key by it")
         if not all(map(_is_strong, keys)):
-            raise BadKeys(f"a key cannot be used: {HOLDS}")
+            raise BadKeys(f"a key cannot be used: each must be {_KIND}")
         found = KeySet.import_key_set(said)
     except (JoseError, ValueError, RecursionError, TypeError, KeyError) as error:
-        raise error if isinstance(error, BadKeys) else BadKeys(f"a JWKS is expected: {HOLDS}") from None
+        raise error if isinstance(error, BadKeys) else BadKeys(_EXPECTED) from None
     if any(key.is_private for key in found.keys):
-        raise BadKeys("a private key is among them: give its public part alone, and make a new key")
+        raise BadKeys("a private key is among the keys: make a new pair of keys, and give its public key only")
     return found
 
 
@@ -123,7 +126,7 @@ def fetch(address: str) -> str:
             for part in answer.iter_bytes():
                 body += part
                 if len(body) > LARGEST:
-                    raise BadKeys("the address of the keys answers with too much")
+                    raise BadKeys(f"the address of the keys answers with more than {LARGEST:,} bytes")
             return body.decode(errors="replace")
     except (httpx.HTTPError, httpx.InvalidURL):
         raise BadKeys("the address of the keys does not answer") from None
@@ -148,7 +151,9 @@ class FetchedKeys:
             if now - self._tried.get(address, -PAUSE_SECONDS) < PAUSE_SECONDS:
                 if kept and fresh:
                     return kept[1]
-                raise BadKeys("the address of the keys was asked just now")
+                raise BadKeys(
+                    f"the keys could not be fetched less than {PAUSE_SECONDS:.0f} seconds ago: try again later"
+                )
             self._tried[address] = now
             found = key_set(self._get(address))
             self._kept[address] = (now, found)

@@ -141,10 +141,12 @@ class Auth:
         """
         of_keys = None if keys is None else keys_row(keys)
         if not scope:
-            raise ScopeError("an empty scope gives no rights: leave it out for all of them")
+            raise ScopeError("an empty scope gives no rights: leave the scope out to give all")
         unknown = sorted(set(grants(scope)) - {*RESOURCES, *CHART_TYPES, "*"})
         if unknown:
-            raise ScopeError(f"the interface has no {unknown[0]}; it has {', '.join((*RESOURCES, *CHART_TYPES))}")
+            raise ScopeError(
+                f"the interface has no type {unknown[0]}; a scope may name {', '.join((*RESOURCES, *CHART_TYPES))}"
+            )
         client_id, secret = self._new_id(), secrets.token_urlsafe(32)
         row = {
             "id": client_id,
@@ -212,17 +214,17 @@ class Auth:
         if not grant:
             raise TokenError("invalid_request", "grant_type is missing")
         if grant != "client_credentials":
-            raise TokenError("unsupported_grant_type", "grant_type is client_credentials here")
+            raise TokenError("unsupported_grant_type", "grant_type must be client_credentials")
         proved = None
         if ASSERTION_FIELDS.isdisjoint(form):
             client_id, held = self._authenticate(*credentials(form, authorization))
         else:
             if authorization is not None or "client_secret" in form:
-                raise TokenError("invalid_request", "the client authenticates in two ways at once")
+                raise TokenError("invalid_request", "the request authenticates the client in two ways: use one of them")
             try:
                 proved, held = self._signing.proved(form, self._clock())
             except (BadAssertion, BadKeys) as error:
-                raise TokenError("invalid_client", f"the assertion proves nothing: {error}", 401) from None
+                raise TokenError("invalid_client", f"the assertion is refused: {error}", 401) from None
             client_id = proved.client
         scope = _asked_scope(form.get("scope"), held)
         token, now = secrets.token_urlsafe(32), self._clock()
@@ -258,7 +260,7 @@ def _asked_scope(asked: str | None, held: str) -> str:
     except ScopeError as error:
         raise TokenError("invalid_scope", str(error)) from None
     if not allowed:
-        raise TokenError("invalid_scope", "the scope goes beyond the client's")
+        raise TokenError("invalid_scope", "the scope asks for more than the client has")
     return asked
 
 
@@ -271,7 +273,7 @@ def _store_token(connection: Connection, row: dict[str, Any], now: datetime, pro
     if connection.execute(active).first() is None:
         raise TokenError("invalid_client", "the client is unknown or its secret is wrong", 401)
     if proved is not None and not take_once(connection, proved, now):
-        raise TokenError("invalid_client", "the assertion proves nothing: its `jti` was used before", 401)
+        raise TokenError("invalid_client", "the assertion is refused: its `jti` was used before", 401)
     connection.execute(delete(TOKEN).where(TOKEN.c.expires_at < now))
     connection.execute(insert(TOKEN), [row])
 
@@ -290,10 +292,10 @@ def credentials(form: Mapping[str, str], authorization: str | None) -> tuple[str
     if authorization is None:
         client_id, secret = form.get("client_id"), form.get("client_secret")
         if not client_id or not secret:
-            raise TokenError("invalid_client", "client_id and client_secret are missing", 401)
+            raise TokenError("invalid_client", "client_id or client_secret is missing", 401)
         return client_id, secret
     if "client_secret" in form:
-        raise TokenError("invalid_request", "the client authenticates in two ways at once")
+        raise TokenError("invalid_request", "the request authenticates the client in two ways: use one of them")
     return _basic(authorization)
 
 

@@ -34,11 +34,11 @@ class SigningClients:
         Raises BadAssertion and BadKeys.
         """
         if form.get("client_assertion_type") != TYPE:
-            raise BadAssertion(f"client_assertion_type is {TYPE}")
+            raise BadAssertion(f"client_assertion_type must be {TYPE}")
         assertion = form.get("client_assertion", "")
         said = named_key(assertion)
         if form.get("client_id", said.client) != said.client:
-            raise BadAssertion("`client_id` is another one than `sub`")
+            raise BadAssertion("`client_id` differs from `sub`")
         query = (
             select(CLIENT_KEYS.c.jwks, CLIENT_KEYS.c.address, CLIENT.c.scope)
             .join(CLIENT, CLIENT.c.id == CLIENT_KEYS.c.client)
@@ -47,7 +47,7 @@ class SigningClients:
         with self._store.read(several=False) as connection:
             row = connection.execute(query).first()
         if row is None:
-            raise BadAssertion("the client is unknown, was revoked, or has a secret")
+            raise BadAssertion("the client is unknown, was revoked, or has a secret instead of keys")
         keys = key_set(row.jwks) if row.jwks else self._fetched.of(row.address, said.kid)
         return prove(assertion, keys, self._audience, now), row.scope
 

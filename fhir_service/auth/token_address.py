@@ -19,16 +19,18 @@ async def read_form(request: Request) -> dict[str, str]:
     """Return the fields of a posted form. Raises TokenError if there is no form, or it is too large or malformed."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise TokenError("invalid_request", "the request is application/x-www-form-urlencoded")
+        raise TokenError("invalid_request", "send the form as application/x-www-form-urlencoded")
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > _LARGEST_FORM:
-            raise TokenError("invalid_request", "the request is too large")
+            raise TokenError("invalid_request", f"the form has more than {_LARGEST_FORM:,} bytes")
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=20)
     except ValueError:
-        raise TokenError("invalid_request", "the form cannot be read") from None
+        raise TokenError(
+            "invalid_request", "the form is not percent-encoded UTF-8, or has more than 20 fields"
+        ) from None
     if len(dict(pairs)) != len(pairs):
         raise TokenError("invalid_request", "a field is repeated")
     if any(CONTROLS.search(value) for _, value in pairs):

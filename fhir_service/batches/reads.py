@@ -52,7 +52,7 @@ def fetched_together(
 
 
 def _late() -> FhirError:
-    return FhirError(UNAVAILABLE, "the reads of the batch took too long: read in several")
+    return FhirError(UNAVAILABLE, "the reads of the batch took too long: send several batches")
 
 
 def _within(
@@ -63,7 +63,9 @@ def _within(
     except Exception as error:  # noqa: BLE001 - the other entries are answered
         return _outcome_of(error)
     if len(found.body) > room:
-        return FhirError(TOO_LARGE, "the answer to the batch is too large: read in several", text="Answer too large")
+        return FhirError(
+            TOO_LARGE, "the answer to the batch is too large: send several batches", text="Answer too large"
+        )
     return found
 
 
@@ -72,7 +74,7 @@ def _outcome_of(error: Exception) -> FhirError:
     if isinstance(error, FhirError):
         return error.with_traceback(None)
     # Log the class only: exception texts may hold patient data.
-    log.error("an entry of a batch was not fetched: %s", type(error).__name__)
+    log.error("a read or search in a batch failed: %s", type(error).__name__)
     return FhirError(EXCEPTION)
 
 

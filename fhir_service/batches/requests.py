@@ -48,7 +48,7 @@ class _Texts:
 
 
 def _too_large(most: int) -> FhirError:
-    return FhirError(TOO_LARGE, f"an entry of a Bundle has at most {most:,} bytes")
+    return FhirError(TOO_LARGE, f"an entry of a Bundle may have at most {most:,} bytes")
 
 
 def understood(service: Service, raw: bytes, caller: Caller) -> batch.Bundle:
@@ -59,7 +59,7 @@ def understood(service: Service, raw: bytes, caller: Caller) -> batch.Bundle:
     if may_be_plain and (plain := batch.understand_plain(raw, caller, service.site)) is not None:
         return plain
     if batch.has_too_many_parts(raw):
-        raise batch.too_many()
+        raise batch.too_many_parts()
     kind, count, entries = _entries(raw, service.settings.max_body)
     links = transaction.entry_links(entries, service.new_id) if kind == "transaction" else None
     size = len(raw) // max(count, 1)
@@ -93,6 +93,6 @@ def _entries(raw: bytes, most: int) -> tuple[BundleType, int, Iterable[Shown | F
         raise batch.too_many()
     around = raw.replace(bytes(array), b"[]", 1).strip()
     if len(around) > most:
-        raise FhirError(TOO_LARGE, "a Bundle is large by its entries alone")
+        raise FhirError(TOO_LARGE, f"a Bundle without its entries may have at most {most:,} bytes")
     kind, _ = batch.entries(parse_body(around))
     return kind, len(texts), _Texts(texts, most)

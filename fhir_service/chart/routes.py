@@ -79,7 +79,7 @@ class _Endpoint:
             raise
         except Exception as error:  # noqa: BLE001 - a fault of ours is answered, never shown
             # The class only: exception texts may hold values of a record.
-            log.error("a page failed: %s", type(error).__name__)  # noqa: TRY400
+            log.error("a page of the chart failed: %s", type(error).__name__)  # noqa: TRY400
             return self._chart.pages.problem(500, None)
 
     def _handler(self, request: Request) -> Handler:

@@ -66,7 +66,7 @@ def form_alone(pairs: Pairs, known: Collection[str], lenient: bool) -> AnswerFor
     """Return the form that these parameters ask for, if no others are allowed. Raises the 400 of bad ones."""
     form, others = form_and_rest(pairs, known)
     if form.summary == "count":
-        raise bad("_summary", "count is for searches and histories")
+        raise bad("_summary", "count is allowed in searches and histories only")
     for name, _ in others:
         if not lenient:
             raise bad(name, "the parameter is not known here")
@@ -80,7 +80,7 @@ def _format(form: AnswerForm, value: str) -> AnswerForm:
     # An unescaped plus sign arrives as a blank.
     kind = value.partition(";")[0].strip().lower().replace(" ", "+")
     if kind not in _MEDIA:
-        raise FhirError(NOT_ACCEPTABLE, "_format: json is the only format")
+        raise FhirError(NOT_ACCEPTABLE, "_format must be json")
     return replace(form, media=_MEDIA[kind])
 
 

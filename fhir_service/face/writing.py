@@ -66,7 +66,7 @@ def _match(request: Request, body: Any) -> str | None:
     """
     form_alone(address_pairs(request), OF_WRITES, is_lenient(request))
     if is_part(body):
-        why = "this was read with _summary or _elements: read it whole, and change that"
+        why = "the body was read with _summary or _elements, and an update would delete the rest: read it whole"
         raise FhirError(BUSINESS_RULE, why, "meta.tag")
     text = acts.if_match(request)
     return None if text is None else ",".join(map(tag_of, text.split(",")))

@@ -48,7 +48,7 @@ def stored_versions(service: Service, written: Iterable[WrittenResource]) -> dic
         return {}
     except Exception as error:  # noqa: BLE001 - the writes are answered as they are
         # The class only: exception texts may hold values.
-        log.error("what a batch stored was not read: %s", type(error).__name__)  # noqa: TRY400
+        log.error("a batch was stored, and its resources could not be read for the answer: %s", type(error).__name__)  # noqa: TRY400
         return {}
     return found
 

@@ -131,7 +131,7 @@ def _no_objects() -> FhirError:
 
 def too_many() -> FhirError:
     """Return the 413 of a Bundle with too many entries."""
-    return FhirError(TOO_LARGE, f"a Bundle has at most {MOST_ENTRIES:,} entries: send several")
+    return FhirError(TOO_LARGE, f"a Bundle may have at most {MOST_ENTRIES:,} entries: send several Bundles")
 
 
 def has_too_many_values(raw: bytes) -> bool:
@@ -141,12 +141,21 @@ def has_too_many_values(raw: bytes) -> bool:
 
 def too_many_values() -> FhirError:
     """Return the 413 of a Bundle with too many values."""
-    return FhirError(TOO_LARGE, "a Bundle has at most 600 values for each of its entries: send several")
+    return FhirError(
+        TOO_LARGE, f"a Bundle may have at most {MOST_COMMAS:,} values (commas are counted): send several Bundles"
+    )
 
 
 def has_too_many_parts(raw: bytes) -> bool:
     """True if a text has more objects and arrays than a Bundle of `MOST_ENTRIES` may need."""
     return raw.count(b"{") + raw.count(b"[") > MOST_PARTS
+
+
+def too_many_parts() -> FhirError:
+    """Return the 413 of a Bundle with too many objects and arrays."""
+    return FhirError(
+        TOO_LARGE, f"a Bundle may have at most {MOST_PARTS:,} objects and arrays (brackets are counted): send several"
+    )
 
 
 def understand_plain(raw: bytes, caller: Caller, site: Site) -> Bundle | None:
@@ -182,15 +191,18 @@ def _understand(entry: dict[str, Any], caller: Caller, site: Site, size: int) ->
     request, body = entry["request"], entry.get("resource")
     method = _required(request, "method")
     name, resource_id, query = _target(_required(request, "url"))
-    if name not in RESOURCES or (query and method != "GET"):
-        raise FhirError(NOT_FOUND, "the url of the request names no resource of this service")
+    if name not in RESOURCES:
+        raise FhirError(NOT_FOUND, "the url of the request names no resource type of this service")
+    if query and method != "GET":
+        raise FhirError(NOT_FOUND, "the url of a request may have a query only if its method is GET")
     interaction, maker = _METHODS.get((method, bool(resource_id)), ("", None))
     if letter := letter_of(method, "r" if resource_id else "s"):
         caller.require(name, letter)
     if interaction not in RESOURCES[name].interactions:
         raise FhirError(NOT_SUPPORTED)
-    if not _OF_REQUEST.issuperset(request):
-        raise FhirError(INVALID, "the request has an element that is not known here")
+    for element in request:
+        if element not in _OF_REQUEST:
+            raise FhirError(INVALID, f"the element request.{printable(element)} is not known here")
     if maker is None:
         return Fetch(RESOURCES[name], resource_id, query)
     if "resource" not in entry:
@@ -237,7 +249,7 @@ def _text(request: dict[str, Any], name: str) -> str | None:
     """
     found = request.get(name)
     if name in request and not isinstance(found, str):
-        raise FhirError(INVALID, f"{name} is a string")
+        raise FhirError(INVALID, f"{name} must be a string")
     return found
 
 

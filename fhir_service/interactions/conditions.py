@@ -64,13 +64,13 @@ def alternatives(param: Param, value: str, counted: set[tuple[str, str]]) -> lis
         FhirError: there is no value, one has a control character, or the query has more than `MOST_VALUES`.
     """
     if not value or CONTROLS.search(value):
-        raise bad(param.name, "a value is expected")
+        raise bad(param.name, "a value without control characters is expected")
     found: dict[str, None] = {}
     for part in pieces(value, ",") if param.kind in _OF_ALTERNATIVES else (value,):
         found[part] = None
         counted.add((param.name, part))
         if len(counted) > MOST_VALUES:
-            raise bad(param.name, f"a query has {MOST_VALUES} values at most: search several times")
+            raise bad(param.name, f"a query may have at most {MOST_VALUES} values: send several searches")
     return list(found)
 
 
@@ -79,7 +79,7 @@ def refuse_too_many(asked: Sequence[Param]) -> None:
     texts = [param for param in asked if param.kind in _OF_TEXT]
     for found, most, what in ((asked, MOST_CONDITIONS, "conditions"), (texts, MOST_TEXTS, "texts to look for")):
         if len(found) > most:
-            raise bad(found[-1].name, f"a query has {most} {what} at most: search for less")
+            raise bad(found[-1].name, f"a query may have at most {most} {what}: leave some out")
 
 
 def condition(resource: Resource, param: Param, values: list[str], site: Site) -> Condition:
@@ -137,7 +137,7 @@ def _uri(resource: Resource, param: Param, values: list[str], site: Site) -> Cla
 def _text(param: Param, values: list[str]) -> str:
     found = literal(values[0])
     if len(found) > LONGEST_TEXT:
-        raise bad(param.name, f"a text of {LONGEST_TEXT} characters at most is expected")
+        raise bad(param.name, f"a text of at most {LONGEST_TEXT} characters is expected")
     return found
 
 
@@ -211,7 +211,7 @@ _PREFIX = re.compile(r"(eq|ne|gt|lt|ge|le)?(\d.*)\Z", re.DOTALL)
 def _date(resource: Resource, param: Param, values: list[str], _: Site) -> Clause:
     match = _PREFIX.match(values[0])
     if not match:
-        raise bad(param.name, "a date with one of the prefixes eq, ne, gt, lt, ge, le, or none, is expected")
+        raise bad(param.name, "a date is expected, with or without a prefix (eq, ne, gt, lt, ge, le)")
     try:
         start, end = search_period(match[2].replace(" ", "+"))
     except (ValueError, OverflowError):

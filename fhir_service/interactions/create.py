@@ -56,7 +56,7 @@ class Create:
 
     def __post_init__(self) -> None:
         if self.condition and self.condition not in _identifiers(self.model):
-            why = "the body lacks the identifier that If-None-Exist asks for, so that each repeat would create"
+            why = "the body lacks the identifier that If-None-Exist names: each repeat would create another resource"
             raise Problem("EXTRA-COND-12", INVALID, f"{self.resource.name}.identifier", why, given=False).error()
         self.named = self.resource.named(self.model)
         for name in self.named:

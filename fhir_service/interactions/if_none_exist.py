@@ -30,4 +30,4 @@ def condition(text: str | None = None) -> tuple[str, str] | None:
         parts = [literal(part) for part in pieces(pairs[0][1], "|")]
         if len(parts) == 2 and all(parts) and not CONTROLS.search(pairs[0][1]):
             return parts[0], parts[1]
-    raise FhirError(INVALID, "If-None-Exist takes one identifier=<system>|<value>")
+    raise FhirError(INVALID, "If-None-Exist must be one identifier=<system>|<value>")

@@ -105,7 +105,7 @@ def parse(
 def _snapshot(text: str) -> Snapshot:
     found = Snapshot.parse(text)
     if found is None:
-        raise bad(SNAPSHOT, "the value of a link of a page is expected, as it is there")
+        raise bad(SNAPSHOT, "the value from the link of a search page is expected, unchanged")
     return found
 
 

@@ -68,7 +68,7 @@ def in_order(requests: list[Request]) -> list[int]:
         if isinstance(one, FhirError):
             raise refusal_of_entry(one, index)
         if not isinstance(one, Create | Update):
-            raise refusal_of_entry(FhirError(BUSINESS_RULE, "a transaction holds creates and updates only"), index)
+            raise refusal_of_entry(FhirError(BUSINESS_RULE, "a transaction may hold creates and updates only"), index)
         if isinstance(one, Update):
             if (key := (one.resource.name, one.id)) in changed:
                 raise refusal_of_entry(FhirError(INVALID, "another entry changes the same resource"), index)

@@ -33,7 +33,9 @@ class Preconditions:
         if self.unmodified_since and changed > self.unmodified_since:
             raise FhirError(CONFLICT)
         if self.match is not None and self.match != "*" and etag(current.version) not in _tags(self.match):
-            raise FhirError(CONFLICT, f"the resource has version {current.version}, which If-Match does not name")
+            raise FhirError(
+                CONFLICT, f"the resource has version {current.version}, which If-Match does not name: read it again"
+            )
         # Compare the numbers only: `If-None-Match` compares tags weakly (RFC 9110).
         if self.none_match is not None and not {"*", f'"{current.version}"'}.isdisjoint(
             tag.removeprefix("W/") for tag in _tags(self.none_match)
@@ -90,7 +92,8 @@ def parse_response(resource: Resource, body: Any, resource_id: str, _site: Site,
         raise Problem("COMMON-35", INVALID, name, "an object is expected").error()
     for element, rule_id in (("id", "QR-UPDATE-04"), ("status", "QR-UPDATE-05")):
         if not isinstance(body.get(element), str) or not body[element]:
-            raise Problem(rule_id, INVALID, f"{name}.{element}", "a required element is missing").error()
+            why = "a string that is not empty is expected" if element in body else "a required element is missing"
+            raise Problem(rule_id, INVALID, f"{name}.{element}", why).error()
     if body["id"] != resource_id:
         raise Problem("QR-UPDATE-07", INVALID, f"{name}.id", "the id differs from the id in the path").error()
     return StatusUpdate(body["status"])
@@ -148,7 +151,7 @@ class Update:
         stored = self.resource.merge(before, self.model, desk.moment)
         body = dump_json(stored)
         if len(body) > LARGEST + self.size and stored.get("note") != before.get("note"):
-            what = f"the resource has {LARGEST >> 20} MB with its notes, and takes no more: begin another one"
+            what = f"the resource would have more than {LARGEST >> 20} MB with its notes: use another one for more"
             raise FhirError(TOO_LARGE, what, f"{self.resource.name}.note", text="Resource too large")
         new = current.followed(desk.now, self.client, body.decode())
         desk.changes.replace_resource(self.resource.name, current, stored, new)

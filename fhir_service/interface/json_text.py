@@ -85,7 +85,7 @@ def _parsed(raw: bytes | str, long_number: re.Pattern[str] | None) -> Any:
     except RecursionError:
         raise Malformed("the text is nested too deeply") from None
     except InvalidOperation:
-        raise Malformed("a number is beyond what can be computed with") from None
+        raise Malformed("a number is too large, too small, or has too many digits") from None
     if found is None and _too_deep(value):
         raise Malformed("the text is nested too deeply")
     return value

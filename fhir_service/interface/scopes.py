@@ -26,7 +26,7 @@ def grants(scope: str) -> Mapping[str, frozenset[str]]:
     for one in scope.split(" ") if scope else ():
         match = _SCOPE.fullmatch(one)
         if not match:
-            raise ScopeError("a scope has the form system/<Type or *>.<read, write, * or letters of cruds>")
+            raise ScopeError("a scope must have the form system/<Type or *>.<read, write, * or letters of cruds>")
         kind, permission = match.groups()
         found[kind] = found.get(kind, frozenset()) | frozenset(_WORDS.get(permission, permission))
     return found

@@ -26,10 +26,10 @@ def shape(
 
 
 _NOTHING: dict[type, str] = {
-    type(None): "null is not a value",
-    str: "an empty string is not a value",
-    list: "an empty array is not a value",
-    dict: "an empty object is not a value",
+    type(None): "null is not allowed",
+    str: "an empty string is not allowed",
+    list: "an empty array is not allowed",
+    dict: "an empty object is not allowed",
 }
 _MAY_BE_EMPTY = ("payment", "recipient")
 
@@ -80,8 +80,8 @@ _STRUCTURAL: dict[str, tuple[str, str]] = {
     "extra_forbidden": ("COMMON-37", "the element is not known here"),
     "string_type": ("COMMON-35", "a string is expected"),
     "string_unicode": ("COMMON-46", "the text is not valid Unicode"),
-    "string_too_short": ("COMMON-42", "an empty string is not a value"),
-    "too_short": ("COMMON-42", "an empty array is not a value"),
+    "string_too_short": ("COMMON-42", "an empty string is not allowed"),
+    "too_short": ("COMMON-42", "an empty array is not allowed"),
     "list_type": ("COMMON-35", "an array is expected"),
     "dict_type": ("COMMON-35", "an object is expected"),
     "model_type": ("COMMON-35", "an object is expected"),
@@ -95,9 +95,9 @@ _STRUCTURAL: dict[str, tuple[str, str]] = {
 }
 _PATTERNS: dict[str, tuple[str, str]] = {
     "reference": ("COMMON-09", "not a reference of the form <Type>/<id> to a type that is allowed here"),
-    "id": ("COMMON-39", "not an id"),
-    "system": ("COMMON-39", "not a URL"),
-    "url": ("COMMON-39", "not a URL"),
+    "id": ("COMMON-39", "not an id of 1 to 64 letters, digits, dashes and dots"),
+    "system": ("COMMON-39", "not a URL: it is empty, or holds a blank or a control character"),
+    "url": ("COMMON-39", "not a URL: it is empty, or holds a blank or a control character"),
 }
 
 

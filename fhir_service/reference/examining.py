@@ -66,7 +66,12 @@ def check_name(record: Record) -> None:
         record.flaws.append(Flaw("resourceType", "records of this type are not loaded"))
     elif not record.id:
         missing = "id" not in record.body
-        record.flaws.append(Flaw(f"{kind}.id", "a required element is missing" if missing else "not an id"))
+        record.flaws.append(
+            Flaw(
+                f"{kind}.id",
+                "a required element is missing" if missing else "not an id of 1 to 64 letters, digits, dashes and dots",
+            )
+        )
     elif record.reference == AUTOMATION:
         record.flaws.append(Flaw("Practitioner.id", "the id is that of the built-in automation user"))
 

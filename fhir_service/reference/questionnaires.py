@@ -133,7 +133,7 @@ def _own(questionnaire: dict[str, Any]) -> Iterator[Flaw]:
     if not name:
         yield Flaw(f"{_ROOT}.name", "a required element is missing")
     elif status == "active" and version(name):
-        yield Flaw(f"{_ROOT}.name", "the name of an active questionnaire ends in a version")
+        yield Flaw(f"{_ROOT}.name", "the name of an active questionnaire must not end in a version")
     if not questionnaire.get("code"):
         yield Flaw(f"{_ROOT}.code", "the questionnaire has no code")
 
@@ -163,7 +163,7 @@ def _codings(path: str, codings: Iterable[dict[str, Any]], site: Site) -> Iterat
 
 
 def _coding_flaws(path: str, coding: dict[str, Any], site: Site, needed: tuple[str, ...]) -> Iterator[Flaw]:
-    yield from (Flaw(f"{path}.{name}", "the coding lacks it") for name in needed if not coding.get(name))
+    yield from (Flaw(f"{path}.{name}", "a required element is missing") for name in needed if not coding.get(name))
     if coding.get("system") and coding["system"] not in site.systems:
         yield Flaw(f"{path}.system", "the coding system is not supported")
 
@@ -215,7 +215,7 @@ def _conditions(path: str, item: dict[str, Any], by_link: dict[str, dict[str, An
     conditions = item.get("enableWhen", ())
     behavior = item.get("enableBehavior")
     if len(conditions) > 1 and behavior not in ("all", "any"):
-        yield Flaw(f"{path}.enableBehavior", "several conditions need all or any")
+        yield Flaw(f"{path}.enableBehavior", "all or any is required where there are several conditions")
     for index, condition in enumerate(conditions):
         at = f"{path}.enableWhen[{index}]"
         question = by_link.get(condition["question"])
@@ -231,13 +231,13 @@ def _comparison(at: str, condition: dict[str, Any], question: dict[str, Any], si
     allowed = COMPARISONS[condition["operator"]]
     name = next((name for name in condition if name.startswith("answer")), "")
     if name not in allowed:
-        yield Flaw(at, "the value compared with is not supported by the operator")
+        yield Flaw(at, "the operator does not support this kind of value")
         return
     at, kind = f"{at}.{name}", allowed[name]
     if name == "answerBoolean" and not isinstance(condition[name], bool):
         yield Flaw(at, "true or false is expected")
     elif kind and question and TYPES.get(question["type"]) != kind:
-        yield Flaw(at, f"compares with a {kind} question, and the question is none")
+        yield Flaw(at, f"the value needs a {kind} question, and the question is of another type")
     elif name == "answerCoding":
         coding = condition[name]
         known = {"display": _display(coding, question)} if _options_are_codings(question) else {}

@@ -152,7 +152,7 @@ def _unfit(value: Any, path: str) -> Iterator[Flaw]:
                 yield Flaw(path, "the text is not valid Unicode")
         elif isinstance(value, dict):
             parts = [(part, f"{path}.{printable(name)}") for name, part in value.items()]
-            yield from (Flaw(at, "null is not a value") for part, at in parts if part is None)
+            yield from (Flaw(at, "null is not allowed") for part, at in parts if part is None)
             stack += reversed(parts)
         elif isinstance(value, list):
             stack += reversed([(part, f"{path}[{index}]") for index, part in enumerate(value)])

@@ -40,6 +40,10 @@ def note(encounter: dict[str, Any], site: Site, flaws: list[Flaw]) -> EncounterN
         if extension.get("url") == site.note_id:
             found = extension.get("valueId")
             if not isinstance(found, str) or not _ID.match(found):
-                flaws.append(Flaw(f"Encounter.extension[{index}].valueId", "not an id"))
+                flaws.append(
+                    Flaw(
+                        f"Encounter.extension[{index}].valueId", "not an id of 1 to 64 letters, digits, dashes and dots"
+                    )
+                )
     service_at = time_of(encounter.get("period", {}), "start", "Encounter.period", flaws)
     return EncounterNote(found, NOTE_STATES.get(encounter.get("status", ""), "open"), service_at)

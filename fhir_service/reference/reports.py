@@ -79,7 +79,12 @@ def documents(report: dict[str, Any], flaws: list[Flaw]) -> list[Document]:
             continue
         kind = form.get("contentType") or "application/octet-stream"
         if not is_content_type(kind):
-            flaws.append(Flaw(f"DiagnosticReport.presentedForm[{index}].contentType", "no header can carry it"))
+            flaws.append(
+                Flaw(
+                    f"DiagnosticReport.presentedForm[{index}].contentType",
+                    "an HTTP header cannot carry the content type",
+                )
+            )
             continue
         found.append(Document(kind, base64.b64encode(content).decode()))
     return found

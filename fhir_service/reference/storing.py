@@ -241,7 +241,9 @@ class Chunk:
         current = self._current("Questionnaire", [record.id]).get(record.id)
         stored = current.stored if current else None
         if stored and self._has_responses(record.id) and not questionnaires.same_content(stored, new):
-            record.record.flaws.append(Flaw("Questionnaire", "it has responses: a new version needs a new id"))
+            record.record.flaws.append(
+                Flaw("Questionnaire", "the questionnaire has responses: load a new version under a new id")
+            )
             return
         names = self._names(questionnaires.base(new["name"]))
         new = questionnaires.versioned(new, stored, [name for _, name, _ in names])

@@ -13,7 +13,7 @@ from fhir_service.reference.reading import Flaw
 _TEXTS = {
     "missing": "a required element is missing",
     "model_field_validation.missing": "a required element is missing",
-    "extra_forbidden": "FHIR knows no such element here",
+    "extra_forbidden": "FHIR R4 has no such element here",
     "string_type": "a string is expected",
     "list_type": "an array is expected",
     "dict_type": "an object is expected",
@@ -48,7 +48,7 @@ def flaws_of(resource_type: str, body: dict[str, Any]) -> Iterator[Flaw]:
             text = _text(found["type"], found["msg"])
             yield Flaw(fhir_path(resource_type, found["loc"]), text)
     except (ValueError, TypeError, AttributeError, ArithmeticError):
-        yield Flaw(resource_type, "FHIR finds a value that is not valid")
+        yield Flaw(resource_type, "a value is not valid in FHIR R4")
 
 
 def _text(kind: str, message: str) -> str:

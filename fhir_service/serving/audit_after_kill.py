@@ -87,7 +87,7 @@ def put_on_record(service: Service) -> None:
         for left in left_beside(path):
             _complete_beside_others(service, path, left)
     except Exception as error:  # noqa: BLE001 - an audit that somebody changed keeps no service from starting
-        log.error("the audit %s cannot be completed: %s", path, type(error).__name__)  # noqa: TRY400
+        log.error("the audit %s may lack records of a killed service's writes: %s", path, type(error).__name__)  # noqa: TRY400
 
 
 def _complete_beside_others(service: Service, path: Path, left: LeftWitnesses) -> None:
@@ -109,7 +109,7 @@ def _complete(service: Service, files: Iterable[Path], since: datetime, writes: 
         touch = Touch(write.interaction, write.type, write.id, _patients(service.store, write), write.status, write.at)
         service.audit.write([touch], service.clock, write.client, write.status, None)
     if lacking:
-        log.warning("writes that had no record in the audit, as the service was killed, have one now: %d", len(lacking))
+        log.warning("audit records added for writes before the service was killed: %d", len(lacking))
 
 
 def _since(path: Path, run: Path) -> datetime | None:

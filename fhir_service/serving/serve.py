@@ -70,7 +70,8 @@ def serve(settings: Settings, until_stdin_closes: bool = False, shared_socket: i
         server.run([listening])
     if dialect.broken:
         raise StoreEnded(
-            "the database has ended after a failure of its disk; what was acknowledged is stored: start again"
+            "the database ended after a failure of its disk; every acknowledged write is stored: check the disk,"
+            " and start the service again"
         )
 
 

@@ -176,7 +176,11 @@ class _Supervisor:
             self._workers.remove(worker)
             if now - worker.answers_since < SOON:
                 self._failed.note(now)
-            log.warning("process %d ended with code %s; another follows", worker.process.pid, worker.process.returncode)
+            log.warning(
+                "process %d ended with exit code %s; another one is started",
+                worker.process.pid,
+                worker.process.returncode,
+            )
 
     def _fill_up(self, number: int, now: float) -> float | None:
         """Start the processes that may start now. Return the seconds until more may; None to wait for a process."""

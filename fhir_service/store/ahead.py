@@ -112,7 +112,9 @@ class Ahead:
             found for n in range(1, 1_000_000) if not exists(found := path.with_name(f"{path.name}.{n}.unused"))
         )
         path.rename(aside)
-        log.warning("the store is older than %s: its creates are not in the store, and the file is %s", path, aside)
+        log.warning(
+            "the store is an older copy: the creates in %s are missing from it; they are kept in %s", path, aside
+        )
 
     def put(self, rows: Rows, entries: int) -> None:
         """Store a commit of so many entries durably. After an OSError it may be stored or not."""

@@ -277,7 +277,7 @@ def dialect_of(url: str, memory_limit: str) -> Dialect:
     if not found or scheme == "duckdb":
         return DuckDb(Path(url.removeprefix("duckdb:///")).absolute(), memory_limit)
     if scheme not in ("postgresql", "postgresql+psycopg"):
-        raise ValueError(f"no store of this kind is supported: {scheme}")
+        raise ValueError(f"a store of the kind {scheme} is not supported: use a DuckDB file or postgresql+psycopg://")
     try:
         from fhir_service.store.postgresql import PostgreSql
     except ImportError:

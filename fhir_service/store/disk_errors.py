@@ -28,4 +28,4 @@ def unavailable(error: BaseException) -> FhirError:
 
 def too_much() -> FhirError:
     """Return the 503 of a read that took too long, waited too long for its turn, or had too little memory."""
-    return FhirError(UNAVAILABLE, "what was asked for took too long or too much memory: ask for less")
+    return FhirError(UNAVAILABLE, "the request took too long or too much memory: ask for less")

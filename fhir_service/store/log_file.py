@@ -79,7 +79,11 @@ class LogFile:
         lacked, needed = self._lacks_room, 2 * log_size + anew + IN_BLOCKS
         self._lacks_room = disk.f_bavail * disk.f_frsize < needed
         if self._lacks_room and not lacked:
-            log.warning("the disk of %s needs %d MB of room: its log grows until then", self._file, needed >> 20)
+            log.warning(
+                "the disk of %s needs %d MB of free space: until then the log of the store grows",
+                self._file,
+                needed >> 20,
+            )
         return not self._lacks_room
 
 

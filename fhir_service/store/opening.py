@@ -14,9 +14,7 @@ class StoreBusy(Exception):
     def __init__(self, path: str, pid: int | None) -> None:
         self.path, self.pid = path, pid
         holder = f"process {pid}" if pid else "another process"
-        super().__init__(
-            f"{path} is open in {holder}; stop it, or use the commands that go through the running service"
-        )
+        super().__init__(f"{path} is open in {holder}: stop that process, or wait until it has ended")
 
 
 def opening_failed(path: str, message: str) -> Exception:

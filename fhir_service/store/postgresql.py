@@ -74,7 +74,7 @@ class PostgreSql:
             raise OSError(f"{self._sessions.place} cannot be opened: {self._sessions.reason(error)}") from None
         if encoding != "UTF8":
             engine.dispose()
-            raise OSError(f"{self._sessions.place} is encoded in {encoding}: a store needs UTF8")
+            raise OSError(f"{self._sessions.place} has the encoding {encoding}: a store needs a database with UTF8")
         return engine
 
     def answering(self, engine: Engine, seconds: int) -> Engine:  # noqa: ARG002 - these have connections of their own

@@ -59,7 +59,9 @@ class Store:
         try:
             ahead.recover(self.engine)
         except duckdb.Error as error:
-            raise OSError(f"what {ahead.path} holds cannot be stored: {type(error).__name__}") from None
+            raise OSError(
+                f"the writes in {ahead.path} cannot be copied into the store: {type(error).__name__}"
+            ) from None
         return ahead
 
     @classmethod
@@ -77,7 +79,9 @@ class Store:
         except DBAPIError as error:
             engine.dispose()
             if dialect.undone(error):
-                raise OSError("the store cannot be opened: its disk has no room") from None
+                raise OSError(
+                    "the store cannot be opened: there is no space left on its disk; free some, and start again"
+                ) from None
             said = getattr(getattr(error.orig, "diag", None), "message_primary", None)
             raise OSError(f"the store cannot be made or read: {said or type(error.orig).__name__}") from None
         except BaseException:

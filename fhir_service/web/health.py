@@ -46,7 +46,7 @@ class Health:
         if not await run_in_threadpool(self._service.audit.works):
             return "the audit cannot be written"
         if not await self._writable():
-            return "nothing can be stored"
+            return "the store cannot be written"
         return None
 
     def _readable(self) -> bool:

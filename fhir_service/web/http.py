@@ -124,7 +124,7 @@ async def read_body(request: Request, limit: int) -> bytes:
     requests under way leave no memory for it.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in (JSON, FHIR_JSON):
-        raise FhirError(INVALID, "the body is sent as application/json or application/fhir+json")
+        raise FhirError(INVALID, "send the body as application/json or application/fhir+json")
     if request.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
         raise FhirError(INVALID, "the body is compressed: send it as it is, without content-encoding")
     raw = await _limited(request, limit)
@@ -136,7 +136,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 async def _limited(request: Request, limit: int) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced[:20]) > limit:
-        raise FhirError(TOO_LARGE, headers={"connection": "close"})
+        raise _too_large(limit)
     began = time.monotonic()
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -149,6 +149,10 @@ async def _limited(request: Request, limit: int) -> bytes:
     return raw
 
 
+def _too_large(limit: int) -> FhirError:
+    return FhirError(TOO_LARGE, f"a body may have at most {limit:,} bytes", headers={"connection": "close"})
+
+
 def _share(request: Request) -> BodyShare:
     share: BodyShare = request.scope["share"]
     return share
@@ -159,7 +163,7 @@ async def _read(request: Request, limit: int) -> bytes:
     async for chunk in request.stream():
         size += len(chunk)
         if size > limit:
-            raise FhirError(TOO_LARGE, headers={"connection": "close"})
+            raise _too_large(limit)
         share.hold(size)
         chunks.append(chunk)
     return b"".join(chunks)
@@ -179,7 +183,7 @@ async def query_pairs(request: Request, limit: int) -> list[tuple[str, str]]:
     if request.method == "POST":
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in ("application/x-www-form-urlencoded", ""):
-            raise FhirError(INVALID, "the form is sent as application/x-www-form-urlencoded")
+            raise FhirError(INVALID, "send the form as application/x-www-form-urlencoded")
         found += parse_query((await _limited(request, limit)).decode("latin-1"))
     return found
 
@@ -195,7 +199,7 @@ def parse_query(text: str) -> list[tuple[str, str]]:
         text.encode("ascii")
         return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=200)
     except ValueError:
-        raise FhirError(INVALID, "the query cannot be read") from None
+        raise FhirError(INVALID, "the query is not percent-encoded UTF-8, or has more than 200 parameters") from None
 
 
 def media_type(request: Request) -> str:

@@ -105,7 +105,7 @@ class Middleware:
             raise
         except Exception as error:  # noqa: BLE001 - a fault of ours is answered, never shown
             # Log the class only: exception texts may hold values of a body.
-            log.error("a request failed: %s %s", type(error).__name__, answer.correlation)  # noqa: TRY400
+            log.error("a request failed with %s, correlation id %s", type(error).__name__, answer.correlation)  # noqa: TRY400
             admission.confirm(request.scope)
             if not answer.status:
                 refused = FhirError(EXCEPTION, f"correlation id {answer.correlation}")

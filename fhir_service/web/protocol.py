@@ -23,9 +23,9 @@ PART = 8 << 10
 """Bytes that are parsed at once, except for bodies. So much of later requests may be parsed before their turn."""
 BEYOND = PART + (1 << 10)
 """Bytes that an unfinished head may have beyond `LARGEST_HEAD`: the method, blanks, and what was parsed before it."""
-_TOO_LARGE = "the head of the request is too large"
-_TUNNEL = "there is no tunnel here"
-_HOST = "a request names one host"
+_TOO_LARGE = f"request line and headers have more than {LARGEST_HEAD:,} bytes"
+_TUNNEL = "CONNECT is not supported"
+_HOST = "the request must have one host header"
 CHUNK_LINES = 16
 """Bytes of chunk lines that are allowed for each byte of a body: a chunk of one byte needs a line with its size."""
 LENGTH, LONGEST_LENGTH = b"content-length", 12
@@ -165,7 +165,7 @@ class Protocol(HttpToolsProtocol):
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         except HttpParserError as error:
             why = error.__context__
-            self.send_400_response(str(why) if isinstance(why, _Unacceptable) else "Invalid HTTP request received.")
+            self.send_400_response(str(why) if isinstance(why, _Unacceptable) else "the request is not valid HTTP")
         if self._head is not None:
             self._head += len(data)
             if self._head > LARGEST_HEAD + BEYOND and not self.transport.is_closing():
@@ -303,7 +303,7 @@ class Protocol(HttpToolsProtocol):
             # No request has begun. A client that sends one just now would take this answer for its own.
             self.transport.close()
         elif not self.transport.is_closing():
-            self.send_400_response("the head of the request did not arrive in time")
+            self.send_400_response("request line and headers did not arrive in time")
 
     def _ends_answered(self) -> bool:
         """True if a complete request is still being answered. Its answer is then the last one of this connection.

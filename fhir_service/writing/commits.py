@@ -172,7 +172,7 @@ class Commits:
             self._catch_up(sums=True)
         except Exception as error:  # noqa: BLE001 - it is tried again before each commit to the tables
             self.failed()
-            log.error("what is stored was not brought into the tables: %s", type(error).__name__)  # noqa: TRY400
+            log.error("stored writes were not copied into the tables, and are copied later: %s", type(error).__name__)  # noqa: TRY400
 
     def _catch_up(self, sums: bool = False) -> None:
         # A reader may have joined while the tables were brought up to date: release it even if nothing is ahead now.
@@ -194,7 +194,7 @@ class Commits:
         try:
             self._store.dialect.settle(self._store.engine)
         except Exception as error:  # noqa: BLE001 - the thread goes on
-            log.error("the store was not settled: %s", type(error).__name__)  # noqa: TRY400
+            log.error("the store's log was not folded into its file, and is folded later: %s", type(error).__name__)  # noqa: TRY400
 
     # --- commits ---
 

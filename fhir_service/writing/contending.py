@@ -100,7 +100,7 @@ class Contender:
             except Exception as error:
                 if not self._dialect.lost(error) or not witnesses:
                     raise
-                log.warning("a commit was not answered: %s", type(error).__name__)
+                log.warning("the database did not answer a commit, looking it up: %s", type(error).__name__)
                 connection.invalidate()
                 if not self._is_stored(witnesses[0]):
                     raise
@@ -144,7 +144,7 @@ class Contender:
             except Exception as error:
                 if not self._dialect.passing(error):
                     raise
-                log.warning("the database was not reached, looking again: %s", type(error).__name__)
+                log.warning("the database was not reached, trying again: %s", type(error).__name__)
         raise InDoubt
 
 

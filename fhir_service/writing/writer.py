@@ -179,7 +179,7 @@ class Writer:
                 return
             self._commits.failed()
             # Log the class only: exception texts may hold patient data.
-            log.error("a batch was not stored: %s", type(error).__name__)  # noqa: TRY400
+            log.error("a commit failed, and its requests are answered with an error: %s", type(error).__name__)  # noqa: TRY400
             # After a failure before the commit nothing is stored. After a failed commit nobody knows.
             unknown = isinstance(error, CommitFailed)
             for waiting in group:

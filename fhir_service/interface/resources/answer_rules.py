@@ -141,7 +141,7 @@ def only_groups_hold_items(response: QuestionnaireResponse, world: World) -> Fou
     """Items nested under a question stand under its answer."""
     for at, item, question in sheet_of(response, world).answered:
         if item.item and question.type not in ("group", "display"):
-            yield f"{at}.item", "items nested under a question stand under its answer"
+            yield f"{at}.item", "items nested under a question must be in its answer"
 
 
 def _value_rule(id: str, kinds: tuple[str, ...], element: str, given: bool = True) -> Rule:
@@ -164,7 +164,7 @@ def _number_rule(id: str, kinds: tuple[str, ...], given: bool = True) -> Rule:
         for at, item, question in sheet_of(response, world).of_kinds(kinds):
             if len(item.answer or ()) > 1:
                 message = f"Question of type {question.kind} is expecting at most one answer"
-                yield f"{at}.answer", "one answer is expected at most", message
+                yield f"{at}.answer", "at most one answer is expected", message
 
     return one_answer_is_enough
 

@@ -91,7 +91,7 @@ def extension_is_the_copayment(notice: PaymentNotice, site: Site) -> Found:
 
 
 _AMOUNT = "PaymentNotice.amount.value"
-_ONE_CLAIM = "a copayment names exactly one Claim"
+_ONE_CLAIM = "a copayment must name exactly one Claim"
 
 
 @condition("PAY-12", BUSINESS_RULE, "PaymentNotice.status", "the status is not supported")

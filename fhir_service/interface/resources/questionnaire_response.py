@@ -53,9 +53,9 @@ def answers_hold_one_value(response: QuestionnaireResponse, _: Site) -> Found:
                 continue
             values = [name for name in _VALUES if getattr(answer, name) is not None]
             if len(values) > 1:
-                yield f"{at}.answer[{index}].{values[1]}", "an answer holds one value"
+                yield f"{at}.answer[{index}].{values[1]}", "an answer must have exactly one value"
             elif not values and not answer.item:
-                yield f"{at}.answer[{index}]", "an empty object is not a value"
+                yield f"{at}.answer[{index}]", "an empty object is not allowed"
 
 
 # --- What the payload may say ---------------------------------------------------------------------

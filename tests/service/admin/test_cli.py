@@ -265,9 +265,9 @@ def test_errors_come_through_the_door_as_they_are(served, tmp_path):
     store, _ = served
     for command, says in [
         (("client", "revoke", "nobody"), "there is no client nobody"),
-        (("client", "add", "--name", "x", "--scope", "everything"), "a scope has the form system/"),
+        (("client", "add", "--name", "x", "--scope", "everything"), "a scope must have the form system/"),
         (("client", "add", "--name", "x", "--scope", ""), "an empty scope gives no rights"),
-        (("client", "add", "--name", " "), "a client's name is"),
+        (("client", "add", "--name", " "), "a client's name must have"),
         (("load", tmp_path / "nothing.ndjson"), "nothing.ndjson"),
     ]:
         result = run(*command, "--store", store)

@@ -90,7 +90,7 @@ def test_a_file_that_was_written_anew_with_its_head_lacks_the_hash_that_was_note
     assert verify(path).exit_code == 0
     done = verify(path, "--noted", noted)
     assert done.exit_code == 4
-    assert f"WRONG  no line has the hash {noted}" in done.output
+    assert f"WRONG  no line has the noted hash {noted}" in done.output
 
 
 def test_a_hash_that_was_noted_is_found_as_people_write_it(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_hash_that_was_noted_is_found_as_people_write_it(tmp_path: Path) -> No
     for no_hash in (noted[:12], f"{noted}0", "", "audit"):
         done = verify(path, "--noted", no_hash)
         assert done.exit_code == 2
-        assert "is no hash" in done.output
+        assert "is not a hash" in done.output
     path.rename(tmp_path / "former.ndjson")
     written(path, 3)
     for former in ((), (tmp_path / "former.ndjson",)):
@@ -159,7 +159,7 @@ def test_lines_removed_at_the_end_of_a_file_that_was_moved_away_are_found(tmp_pa
     head_file(path).unlink()
     remove(former, 2)
     [found] = examine([], [former])
-    assert found.wrong == ["no file that was named goes on from its end: lines at its end may be missing"]
+    assert found.wrong == ["no named file follows it: lines at its end may be missing"]
 
 
 def test_a_file_that_is_emptied_while_a_process_writes_has_the_head_of_what_it_holds(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_lines_from_before_the_chain_count_as_unchained(tmp_path: Path) -> None:
     done = verify(path)
     assert done.exit_code == 0
     assert "2 records, 2 from before the chain" in done.output
-    assert "notice  line 3 has no end" in done.output
+    assert "notice  line 3 is not complete" in done.output
 
 
 def test_a_line_that_a_kill_cut_off_costs_no_other(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_line_that_a_kill_cut_off_costs_no_other(tmp_path: Path) -> None:
     assert [record["n"] for record in map(json.loads, lines(path)[:3] + lines(path)[4:]) if "n" in record] == [1, 2, 4]
     done = verify(path)
     assert done.exit_code == 0
-    assert "notice  line 4 has no end" in done.output
+    assert "notice  line 4 is not complete" in done.output
 
 
 def test_each_process_has_a_file_and_a_chain_of_its_own(tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ def test_the_command_adds_a_client_that_signs(tmp_path: Path) -> None:
     keys.write_text("nothing")
     failed = run("fhir-service", "client", "keys", *store, added["client_id"], "--jwks", keys)
     assert failed.returncode == 2
-    assert "a JWKS is expected" in failed.stderr
+    assert "a JWKS with 1 to 20 public keys is expected" in failed.stderr
     keys.write_text(jwks(EC))
     assert run("fhir-service", "client", "keys", *store, added["client_id"], "--jwks", keys).returncode == 0
     assert run("fhir-service", "client", "keys", *store, "nobody", "--jwks", keys).returncode == 1

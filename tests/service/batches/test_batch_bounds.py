@@ -38,7 +38,7 @@ def test_a_bundle_of_too_many_entries_is_refused_as_a_whole(service: Running, mo
     answer = sent(service, bundle([entry(1, **more)] * (batch.MOST_ENTRIES + 1)))
     (issue,) = answer.json()["issue"]
     assert (answer.status_code, issue["code"]) == (413, "too-long")
-    assert issue["diagnostics"] == "a Bundle has at most 5,000 entries: send several"
+    assert issue["diagnostics"] == "a Bundle may have at most 5,000 entries: send several Bundles"
     assert total(service.client, "/Task?_count=0") == before
 
 
@@ -68,7 +68,10 @@ def test_values_without_end_are_refused_before_they_are_read(service: Running, w
         understood(service.service, many, Caller("c", EVERYTHING))
     assert tracemalloc.get_traced_memory()[1] < 1_000_000
     tracemalloc.stop()
-    assert raised.value.diagnostics == "a Bundle has at most 600 values for each of its entries: send several"
+    assert (
+        raised.value.diagnostics
+        == "a Bundle may have at most 3,000,000 values (commas are counted): send several Bundles"
+    )
     assert sent(service, many).status_code == 413
 
 

@@ -170,9 +170,9 @@ def test_a_bundle_with_an_element_that_is_none_of_its_own_is_refused_as_a_whole(
     ("asked", "why"),
     [
         ({"url": "Task"}, "the request has no method"),
-        ({"method": 5, "url": "Task"}, "method is a string"),
+        ({"method": 5, "url": "Task"}, "method must be a string"),
         ({"method": "POST"}, "the request has no url"),
-        ({"method": "POST", "url": None}, "url is a string"),
+        ({"method": "POST", "url": None}, "url must be a string"),
     ],
 )
 def test_a_request_without_method_or_url_is_a_bad_request(service: Running, asked: dict[str, Any], why: str) -> None:

@@ -62,7 +62,7 @@ def test_bodies_beyond_what_a_process_has_room_for_are_refused_until_others_are_
         answer = service.client.request(method, path, content=raw.ljust(size), headers=head)
         if answer.status_code == 503:
             assert answer.headers["retry-after"] == "5"
-            assert answer.json()["issue"][0]["diagnostics"] == "too many large bodies are under way"
+            assert answer.json()["issue"][0]["diagnostics"] == "too many large requests are under way: try again later"
         return answer.status_code
 
     with closing(http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=30)) as slow:

@@ -145,7 +145,7 @@ def test_a_precondition_that_fails_says_which(service: Running) -> None:
         )
     )
     assert [(answer.status_code, answer.json()["issue"][0]["diagnostics"]) for answer in answers] == [
-        (412, "the resource has version 1, which If-Match does not name"),
+        (412, "the resource has version 1, which If-Match does not name: read it again"),
         (412, "the resource has version 1, which If-None-Match excludes"),
         (412, "2 resources have the identifier that If-None-Exist names: none was created"),
     ]

@@ -141,7 +141,7 @@ def test_who_waits_too_long_for_a_turn_is_refused_and_keeps_nobody_else_out() ->
         for waiting in [pool.submit(turns.hold(2).__enter__) for _ in range(2)]:
             with pytest.raises(FhirError) as raised:
                 waiting.result(60)
-            assert raised.value.diagnostics == "what was asked for took too long or too much memory: ask for less"
+            assert raised.value.diagnostics == "the request took too long or too much memory: ask for less"
         with turns.hold(1):
             pass
     with turns.hold(3):
@@ -186,4 +186,4 @@ def test_a_page_that_needs_too_much_memory_says_so(crowded: Service) -> None:
     with pytest.raises(FhirError) as raised:
         search.run(crowded.reader, query)
     assert raised.value.outcome == UNAVAILABLE
-    assert raised.value.diagnostics == "what was asked for took too long or too much memory: ask for less"
+    assert raised.value.diagnostics == "the request took too long or too much memory: ask for less"

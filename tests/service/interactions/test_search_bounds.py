@@ -47,7 +47,7 @@ def test_a_query_names_so_many_values_and_no_more(service: Running, kind: str, n
     assert service.client.post(f"/{kind}/_search", data={name: most}).json()["total"] == 0
     refused = service.client.post(f"/{kind}/_search", data={name: f"{most},{value.format('x')}"})
     assert (refused.status_code, refused.json()["issue"][0]["code"]) == (400, "invalid")
-    why = f"{name}: a query has 500 values at most: search several times"
+    why = f"{name}: a query may have at most 500 values: send several searches"
     assert refused.json()["issue"][0]["diagnostics"] == why
 
 
@@ -84,7 +84,7 @@ def test_a_query_has_so_many_conditions_and_no_more(service: Running) -> None:
     assert service.client.get("/Task", params=query).json()["total"] == 0
     refused = service.client.get("/Task", params=[*query, ("due", "ge2024")])
     assert (refused.status_code, refused.json()["issue"][0]["code"]) == (400, "invalid")
-    assert refused.json()["issue"][0]["diagnostics"] == "due: a query has 20 conditions at most: search for less"
+    assert refused.json()["issue"][0]["diagnostics"] == "due: a query may have at most 20 conditions: leave some out"
 
 
 @pytest.mark.alike
@@ -95,8 +95,8 @@ def test_a_query_looks_for_a_few_short_texts(service: Running, kind: str, name: 
     for most in (few, few * 30):
         assert service.client.post(f"/{kind}/_search", content=urlencode(most), headers=FORM).json()["total"] == 0
     for more, why in [
-        ([*few, (name, "x")], "a query has 5 texts to look for at most: search for less"),
-        ([(name, "x" * (LONGEST_TEXT + 1))], "a text of 500 characters at most is expected"),
+        ([*few, (name, "x")], "a query may have at most 5 texts to look for: leave some out"),
+        ([(name, "x" * (LONGEST_TEXT + 1))], "a text of at most 500 characters is expected"),
     ]:
         refused = service.client.post(f"/{kind}/_search", content=urlencode(more), headers=FORM)
         assert (refused.status_code, refused.json()["issue"][0]["diagnostics"]) == (400, f"{name}: {why}")
@@ -118,7 +118,7 @@ def test_the_server_ends_what_a_request_reads_for_too_long(postgres: Postgres) -
             connection.exec_driver_sql("SELECT pg_sleep(60)")
         assert (raised.value.outcome, raised.value.diagnostics) == (
             UNAVAILABLE,
-            "what was asked for took too long or too much memory: ask for less",
+            "the request took too long or too much memory: ask for less",
         )
         with store.read(asked=True) as connection:
             assert connection.exec_driver_sql("SHOW client_connection_check_interval").scalar() == "5s"
@@ -152,7 +152,7 @@ def test_what_a_request_reads_of_a_file_for_too_long_is_ended(tmp_path: Path) ->
     with closing(Store.open(str(tmp_path / "s.duckdb"), read_seconds=1)) as store:
         with pytest.raises(FhirError) as raised, store.read(asked=True) as connection:
             connection.exec_driver_sql(Slow.TEXT)
-        assert raised.value.diagnostics == "what was asked for took too long or too much memory: ask for less"
+        assert raised.value.diagnostics == "the request took too long or too much memory: ask for less"
         with store.read(asked=True) as connection:
             assert connection.exec_driver_sql("SELECT 1").scalar() == 1
 

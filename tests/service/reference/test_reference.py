@@ -266,8 +266,12 @@ def test_a_refused_record_is_named_by_file_line_type_and_id_and_the_rest_goes_on
     [
         ('{"resourceType":"Patient","id":"p1","id":"p2"}', "", "an object repeats a key"),
         ('{"resourceType":"Patient"}', "Patient.id", "a required element is missing"),
-        ('{"resourceType":"Patient","id":"a b"}', "Patient.id", "not an id"),
-        ('{"resourceType":"Patient","id":7}', "Patient.id", "not an id"),
+        (
+            '{"resourceType":"Patient","id":"a b"}',
+            "Patient.id",
+            "not an id of 1 to 64 letters, digits, dashes and dots",
+        ),
+        ('{"resourceType":"Patient","id":7}', "Patient.id", "not an id of 1 to 64 letters, digits, dashes and dots"),
         ('{"id":"p1"}', "resourceType", "a required element is missing"),
         ('{"resourceType":["x"],"id":"p1"}', "resourceType", "records of this type are not loaded"),
         (
@@ -290,12 +294,12 @@ def test_a_refused_record_is_named_by_file_line_type_and_id_and_the_rest_goes_on
             "Patient.name[0].text",
             "the text is not valid Unicode",
         ),
-        ('{"resourceType":"Patient","id":"p1","gender":null}', "Patient.gender", "null is not a value"),
-        ('{"resourceType":"Patient","id":"p1","bogus":1}', "Patient.bogus", "FHIR knows no such element here"),
+        ('{"resourceType":"Patient","id":"p1","gender":null}', "Patient.gender", "null is not allowed"),
+        ('{"resourceType":"Patient","id":"p1","bogus":1}', "Patient.bogus", "FHIR R4 has no such element here"),
         (
             '{"resourceType":"Patient","id":"p1","x":1e99999999999999999999}',
             "",
-            "a number is beyond what can be computed with",
+            "a number is too large, too small, or has too many digits",
         ),
         (
             '{"resourceType":"Patient","id":"p1","contained":' + '[{"a":' * 200 + "1" + "}]" * 200 + "}",

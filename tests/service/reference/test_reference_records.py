@@ -293,7 +293,7 @@ def test_a_content_type_that_no_header_can_carry_refuses_its_report(load, kind: 
     """Its document could not be read."""
     form = {"contentType": kind, "data": "TWV0"}
     assert reasons(load(PATIENT, changed(REPORT, presentedForm=[form]))) == [
-        ("DiagnosticReport.presentedForm[0].contentType", "no header can carry it")
+        ("DiagnosticReport.presentedForm[0].contentType", "an HTTP header cannot carry the content type")
     ]
 
 
@@ -347,7 +347,7 @@ def test_a_questionnaire_with_responses_refuses_other_content(load, service) -> 
     load(PATIENT, QUESTIONNAIRE)
     _answer(service)
     report = load(changed(QUESTIONNAIRE, description="other"))
-    assert reasons(report) == [("Questionnaire", "it has responses: a new version needs a new id")]
+    assert reasons(report) == [("Questionnaire", "the questionnaire has responses: load a new version under a new id")]
     assert outcomes(load(changed(QUESTIONNAIRE, publisher="P", status="retired"))) == {"Questionnaire": (0, 0, 1, 0, 0)}
     assert versions(service) == {"q1": ("intake (v1)", "retired")}
 

@@ -70,7 +70,7 @@ def test_a_flag_of_a_command_wins_over_the_environment(store, monkeypatch):
             {"store": "s"},
             "FHIR_SERVICE_INTERFACE_ONLY: true or false is expected",
         ),
-        ({}, {"store": "s", "port": 65536}, "port: a port is between 0 and 65535"),
+        ({}, {"store": "s", "port": 65536}, "port: a number between 0 and 65535 is expected"),
         ({}, {"store": "s", "base_url": "ftp://x"}, "base-url: an address such as https://host/path is expected"),
         ({}, {"store": "s", "base_url": "http://x/?a"}, "base-url: an address such as https://host/path is expected"),
         ({}, {"store": "s", "vendor": "a/b"}, "vendor: letters, digits, dots and dashes are expected"),
@@ -80,7 +80,7 @@ def test_a_flag_of_a_command_wins_over_the_environment(store, monkeypatch):
             {"store": "s", "requests_per_second": float("nan")},
             "requests-per-second: a number above zero is expected",
         ),
-        ({}, {"store": "s", "max_page_size": 1001}, "max-page-size: a page holds 1 to 1000 entries"),
+        ({}, {"store": "s", "max_page_size": 1001}, "max-page-size: a number between 1 and 1000 is expected"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named(environ, flags, says):

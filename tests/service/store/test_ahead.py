@@ -289,7 +289,7 @@ def test_a_store_put_back_from_a_copy_takes_nothing_from_a_later_file(
         assert found(again) == {"task": [first], "payment_notice": [], "questionnaire_response": []}
         assert [one for one in check_store(again.store, again.site) if not one.notice] == []
     assert (copy.parent / f"{store.name}.ahead.1.unused").exists()
-    assert "the store is older than" in caplog.text
+    assert "the store is an older copy" in caplog.text
 
 
 def test_a_commit_to_the_tables_that_fails_keeps_no_reader_waiting_and_is_no_ground_for_frames(

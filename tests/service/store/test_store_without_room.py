@@ -153,4 +153,4 @@ def test_a_service_whose_database_has_ended_ends_with_a_sentence(tmp_path: Path)
         assert httpx.get(f"{url}/health").status_code == 200  # it stores something, and settles
         _, said = process.communicate(timeout=30)
     assert process.returncode == 1
-    assert "Error: the database has ended after a failure of its disk" in said
+    assert "Error: the database ended after a failure of its disk" in said

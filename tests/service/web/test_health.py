@@ -18,7 +18,7 @@ from tests.conftest import BOTH, Running
 from tests.support.bodies import task
 
 STORES = BOTH
-OK, STORES_NOTHING = (200, None), (503, "nothing can be stored")
+OK, STORES_NOTHING = (200, None), (503, "the store cannot be written")
 
 
 @pytest.fixture(autouse=True)
