@@ -1,4 +1,5 @@
-"""The least that can carry a CSV over HTTP into a store and check it on both sides: the ceiling to measure against.
+"""The least code that carries a CSV over HTTP into a store and checks it on both sides: the import is measured against
+it.
 
 usage: bare_loop.py tasks|payments|answers FILE.csv
 
@@ -210,7 +211,7 @@ def cpu_seconds() -> float:
 
 
 async def send(url: str, bodies: Iterable[Body]) -> int:
-    """Sends all bodies; one bundle is under way while the next is built and checked. Gives the number stored."""
+    """Send all bodies, one bundle while the next is built and checked. Return the number of stored resources."""
     done, under_way, rest = 0, None, iter(bodies)
     async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
         while chunk := list(map(checked, islice(rest, BUNDLE))):
@@ -227,7 +228,7 @@ async def post(client: httpx.AsyncClient, chunk: list[Body]) -> int:
 
 
 def measure(kind: str, path: Path) -> dict[str, Any]:
-    """Sends the file to a service of its own and says how long it took."""
+    """Send a file to a service that is started for it. Return rate and seconds."""
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listening:
         server = multiprocessing.Process(target=serve, args=(listening, folder), daemon=True)
         server.start()

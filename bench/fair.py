@@ -1,9 +1,9 @@
-"""How long others wait while the service works at something large: reads by id, and single creates.
+"""How long reads by id and single creates wait while the service handles large requests of another client.
 
 usage: fair.py [--tasks 100000] [--seconds 10] [--only bundles,transactions,load,search,sweep] [--also FILE]
-While one client asks for large things again and again, one reads a task every 10 ms and one creates a task every 25 ms,
-each when its time has come or, where it had to wait, at once. Prints a table with the waits and what they may be, and
-writes `bench/fair.json`. Ends with 1 where one is beyond that.
+One client sends large requests without a pause. A second one reads a task every 10 ms, a third one creates a task every
+25 ms; a request that is late is sent at once. Prints a table of the waits and their limits, and writes
+`bench/fair.json`. Exit code 1 if a wait exceeds its limit.
 """
 
 import argparse
@@ -37,7 +37,7 @@ numbers = count(10**9)
 
 
 class Asked(NamedTuple):
-    """Where the service is, what its requests carry, its store, and a folder for files."""
+    """A service: its address, the headers of requests to it, its store, and a folder for files."""
 
     url: str
     headers: dict[str, str]
@@ -71,7 +71,7 @@ async def transactions(asked: Asked) -> None:
 
 
 async def load(asked: Asked) -> None:
-    """Load patients through the running service, as a file of their own each time."""
+    """Load new patients through the running service, from a new file each time."""
     first = next(numbers) * RECORDS
     records = ({"resourceType": "Patient", "id": f"l{first + n}"} for n in range(RECORDS))
     path = asked.folder / "more.ndjson"
@@ -88,14 +88,14 @@ async def load(asked: Asked) -> None:
 
 
 async def search(asked: Asked) -> None:
-    """Ask for so many values at once, another first one each time, so that no answer is at hand."""
+    """Search for many values at once. The first value differs each time, so that no answer is in the cache."""
     first = next(numbers)
     some = ",".join(f"Patient/b{(first + n) % PATIENTS}" for n in range(VALUES))
     await _right(asked, "GET", f"/Task?patient={quote(some)}&_offset={first % 5_000}&_sort=due-date")
 
 
 async def sweep(asked: Asked) -> None:
-    """Read a type from its beginning to its end, in the largest pages."""
+    """Read all resources of a type, in pages of the largest size."""
     async with httpx.AsyncClient(base_url=asked.url, headers=asked.headers, timeout=60) as client:
         url: str | None = "/Task?_count=1000"
         while url:
@@ -110,11 +110,11 @@ WORKS: dict[str, tuple[Work, int]] = {
     "search": (search, CREATE_MS),
     "sweep": (sweep, CREATE_MS),
 }
-"""What is large, and how long a single create may wait meanwhile."""
+"""The large requests by name, each with the seconds that a single create may wait meanwhile."""
 
 
 async def paced(asked: Asked, every: float, seconds: float, make: Callable[[], tuple[str, str, bytes]]) -> list[float]:
-    """Seconds that each request of a client took, which sends one whenever its time has come and the last is done."""
+    """Return the seconds of each request of a client that sends one per interval, after the answer to the last."""
     connection = await Connection(asked.url, asked.headers).open()
     taken: list[float] = []
     began = time.perf_counter()
@@ -129,7 +129,7 @@ async def paced(asked: Asked, every: float, seconds: float, make: Callable[[], t
 
 
 async def beside(asked: Asked, work: Work, ids: list[str], seconds: float) -> tuple[list[float], list[float]]:
-    """The seconds of reads and of creates while a work is done again and again."""
+    """Return the seconds of reads and of creates while a large request is repeated."""
     ring = iter(ids * 1_000)
 
     async def again_and_again() -> None:
@@ -150,7 +150,7 @@ async def beside(asked: Asked, work: Work, ids: list[str], seconds: float) -> tu
 
 
 def ids_of(asked: Asked, number: int = 5_000) -> list[str]:
-    """Ids of stored tasks, of which the fewest are in memory."""
+    """Return the ids of the oldest tasks: few of them are in the cache."""
     with httpx.Client(base_url=asked.url, headers=asked.headers, timeout=60) as client:
         pages = [client.get(f"/Task?_count=1000&_offset={start}").json() for start in range(0, number, 1000)]
     return [found["resource"]["id"] for page in pages for found in page.get("entry", ())]

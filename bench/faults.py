@@ -1,10 +1,10 @@
-"""`make bench-faults`: the fault table with many runs in each cell, some side by side.
+"""`make bench-faults`: the table of faults with many runs in each cell, several at once.
 
 usage: faults.py [--runs N] [--at-once N] [--kept FILE]
-Prints the table, names every run in which store, ledger and source do not agree, and writes `bench/faults.json`.
-A cell reads `runs`, with `wrong`, `by hand` (rows that a person decided) and `doubled` (second resources that the
-network made and `verify` named) where there were any. Exit 1 when anything is wrong. With `--kept FILE` what was run
-is noted there, and the same command goes on after it was stopped.
+Prints the table, names every run in which store, ledger and source do not agree, and writes `bench/faults.json`. A cell
+shows the number of runs, then `wrong`, `by hand` (rows that a person decided) and `doubled` (second resources that the
+network made and `verify` named), if there were any. Exit code 1 if a run is wrong. With `--kept FILE` the outcomes are
+written there, and the command can be stopped and started again.
 """
 
 import argparse
@@ -28,12 +28,12 @@ from tests.faults.runs import BARE, CELLS, NO_CELLS, WITH_ADDITIONS, Cell, Outco
 
 HERE = Path(__file__).resolve().parent
 RUNS_A_SERVICE = 56
-"""So many runs share a service: `verify` reads its whole store after each."""
+"""The runs that share one service. More would take longer: `verify` reads the whole store after each run."""
 SHOWN = ("wrong", "by hand", "doubled")
 
 
 def parts(number: int) -> Iterator[tuple[bool, list[tuple[Cell, int]]]]:
-    """For each kind of target its runs, cell after cell and round after round, in parts for a service each."""
+    """Yield the runs for each kind of target, in parts that have a service each."""
     for bare in (False, True):
         cells = [cell for cell in CELLS if cell.bare == bare]
         some = [(cell, at) for at, cell in enumerate(cells * -(-number // len(CELLS)))]
@@ -42,7 +42,7 @@ def parts(number: int) -> Iterator[tuple[bool, list[tuple[Cell, int]]]]:
 
 
 def part(bare: bool, some: Sequence[tuple[Cell, int]]) -> list[Outcome]:
-    """Runs over one service, in a process of its own."""
+    """Run a part over one service, in a separate process. Return its outcomes."""
     runs.CHILDREN.set_forkserver_preload([runs.__name__])
     last = max(number for _, number in some)
     with tempfile.TemporaryDirectory(prefix="faults-") as folder, place(Path(folder) / "runs", bare, last + 1) as run:
@@ -50,7 +50,7 @@ def part(bare: bool, some: Sequence[tuple[Cell, int]]) -> list[Outcome]:
 
 
 class Kept:
-    """The outcomes of the parts that were run, in a file if one is named: a line each."""
+    """The outcomes of the parts that were run, one line each, in a file if one is named."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -67,7 +67,7 @@ class Kept:
                 file.write(json.dumps([asdict(each) for each in outcomes]) + "\n")
 
     def left(self, number: int) -> list[tuple[bool, list[tuple[Cell, int]]]]:
-        """The parts of so many runs that are not there yet."""
+        """Return the parts that have no outcome yet, for a number of runs in each cell."""
         there = {(each.cell, each.number) for outcomes in self.outcomes for each in outcomes}
         return [(bare, some) for bare, some in parts(number) if not there.issuperset(some)]
 
@@ -77,7 +77,7 @@ def _outcome(said: dict[str, Any]) -> Outcome:
 
 
 def count(outcomes: Iterable[Outcome]) -> dict[str, int]:
-    """What a cell shows."""
+    """Return the text of a cell."""
     found = list(outcomes)
     return {
         "runs": len(found),
@@ -88,7 +88,7 @@ def count(outcomes: Iterable[Outcome]) -> dict[str, int]:
 
 
 def table(cells: dict[Cell, dict[str, int]]) -> Iterator[str]:
-    """A line for each kind of target and operation, a column for each moment."""
+    """Yield the lines of the table: one per kind of target and operation, a column per moment of the fault."""
     columns = {moment: f"({letter}) {moment}" for letter, moment in zip("abcdefg", MOMENTS, strict=True)}
     yield from columns.values()
     yield f"{'target':<16}{'operation':<11}" + "".join(f"{name[:3]:<28}" for name in columns.values())

@@ -1,8 +1,8 @@
 """Memory and CPU seconds of reading an export, by its format and by how many rows it has.
 
 usage: formats.py [--rows N]... [--only FORMAT]...
-The same payments are written in each format, and each file is read, mapped and checked by a process of its own, without
-helpers: a query's rows are asked for by the same process. Memory is bounded if it does not grow with the rows.
+The same payments are written in each format. A separate process, without helpers, reads, maps and checks each file; it
+also runs the query of a SQL feed. Memory is bounded if it does not grow with the number of rows.
 """
 
 import argparse
@@ -26,7 +26,7 @@ Rows = Iterator[tuple[str, str, float, str, str]]
 
 
 def payments(number: int) -> Rows:
-    """Payments of some patients, each with a short text."""
+    """Yield payments of a few patients, each with a short note."""
     for at in range(number):
         yield (
             f"k{at:08}",
@@ -94,7 +94,7 @@ FORMATS: dict[str, tuple[str, Callable[[Path, Rows], None], str]] = {
     "xlsx": ("xlsx", workbook, ""),
     "sql": ("db", database, '[query]\ndatabase = "TILL_URL"\nsql = "select * from payments"\n'),
 }
-"""By format: how a file's name ends, what writes it, and further keys of its feed file."""
+"""For each format: the suffix of its files, the function that writes one, and additional keys of the feed file."""
 
 
 def feed_text(form: str, more: str) -> str:
@@ -112,7 +112,7 @@ def feed_text(form: str, more: str) -> str:
 
 
 def read(form: str, path: Path) -> None:
-    """Read one file to its end, and print what it took as JSON."""
+    """Read one file to its end. Print seconds and memory as JSON."""
     from fhir_service.interface.site import Site
     from pipelines.feeds.files.catalog import load_feed
     from pipelines.feeds.reading.query import run_query
@@ -133,7 +133,7 @@ def read(form: str, path: Path) -> None:
 
 
 def most_memory() -> int:
-    """Bytes at the most. `ru_maxrss` of Linux begins with what the process that started this one had in use."""
+    """Return the peak memory in bytes. Linux's `ru_maxrss` would count the memory of the parent process at the fork."""
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -1,9 +1,9 @@
 """An import into HAPI FHIR beside a bare loop of the same transactions.
 
 usage: hapi.py URL [--payments 10000] [--rounds 3] [--before CHECKOUT [--rows-before 600]]
-The server runs already, and has patients. Every payment is new: one dollar for one of them. Import and loop alternate;
-the loop sends transactions of the same size, and as many at once, and keeps no account of them. `--before` names a
-checkout of an earlier version with its `.venv`: its importer takes turns too, with fewer rows. Prints JSON lines.
+The server must run and have patients. Every payment is new: one dollar for one of them. Import and loop alternate. The
+loop sends transactions of the same size, as many at once, and records nothing. `--before` names a checkout of an
+earlier version with its `.venv`: its importer takes part, too, with fewer rows. Prints JSON lines.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def software_of(url: str) -> str:
 
 
 def bare_loop(url: str, patients: Sequence[str], payments: int, rows: int) -> float:
-    """Send transactions of so many conditional creates, some at once; return the seconds."""
+    """Send transactions of conditional creates, several at once. Return the seconds."""
     name = uuid.uuid4().hex[:8]
 
     def entry(number: int) -> tuple[str, str]:
@@ -96,7 +96,7 @@ def settings(url: str) -> dict[str, str]:
 
 
 def imported(url: str, path: Path, home: Path, before: Path | None = None) -> dict[str, Any]:
-    """Import a file, by the importer of another checkout where one is given; return what each stage took."""
+    """Import a file, by the importer of another checkout if one is given. Return the seconds of each stage."""
     python = before / ".venv" / "bin" / "python" if before else sys.executable
     program = (before or HERE.parent) / "bench" / "import_one.py"
     words = [*map(str, (python, program, home, path))]
@@ -107,7 +107,7 @@ def imported(url: str, path: Path, home: Path, before: Path | None = None) -> di
 
 
 def side_by_side(url: str, given: argparse.Namespace) -> None:
-    """Let all ways alternate; print the rate of each, and how the import's compares."""
+    """Let import and loop alternate. Print the rate of each, and the ratio of the import to the loop."""
     patients, rates = patients_of(url), defaultdict[str, list[float]](list)
     rows = profile_for(software_of(url)).rows_a_bundle or ROWS_A_BUNDLE
 

@@ -1,8 +1,8 @@
-"""Three hosts without a shared disk import many rows; each step is killed, and cut off and brought back, some times.
+"""Three hosts without a shared disk import many rows, while steps of each kind are killed, or cut off and reconnected.
 
-`python -m bench.hosts --payments 200000 --tasks 200000 --answers 20000 --times 5`, as root, on Linux. It prints what
-happens, and in the end whether source, ledger and store agree to the row and the cent, and each lane kept its order.
-Exit 1 if not. Folder and logs stay then.
+`python -m bench.hosts --payments 200000 --tasks 200000 --answers 20000 --times 5`, as root, on Linux. It prints
+each fault, and at the end whether source, ledger and store agree to the row and the cent, and each lane kept its order.
+Exit code 1 if not; the folder with its logs is then kept.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from tests.support.postgres import running_server
 
 PATIENTS, FILES_A_FAULT = 1_000, 1.25
 SMALLER = 5
-"""Files of responses are fewer than those of the other kinds."""
+"""There are fewer files of responses than of the other kinds."""
 
 
 def arguments() -> argparse.Namespace:
@@ -37,7 +37,7 @@ def arguments() -> argparse.Namespace:
 
 
 def files(times: int) -> dict[str, int]:
-    """How many files of each kind there are: more than faults."""
+    """Return the number of files of each kind: more than there are faults."""
     every = max(3, round(times * 8 * FILES_A_FAULT * SMALLER / (2 * SMALLER + 1)))
     return {"payments": every, "tasks": every, "answers": max(2, every // SMALLER)}
 

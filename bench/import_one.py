@@ -1,4 +1,4 @@
-"""Imports one file as `chartferry import` does, without publishing, and says what each stage took. For `bench/run.py`.
+"""Import one file like `chartferry import`, without publishing, and print what each stage took. For `bench/run.py`.
 
 usage: import_one.py HOME FILE [--profile FOLDER]
 The target is the service that runs over HOME, or the one that the environment names. Prints one JSON document.
@@ -31,9 +31,7 @@ from pipelines.session.session import Session
 
 
 class Memory(threading.Thread):
-    """Looks now and then at what this process and its helpers have in use together. What a helper shares with others,
-    as the pages of libraries, is counted once: with this process.
-    """
+    """Sample the memory of this process and its helpers. Shared pages, such as those of libraries, count once."""
 
     EVERY = 0.25
 
@@ -50,19 +48,19 @@ class Memory(threading.Thread):
             time.sleep(self.EVERY)
 
     def peak_bytes(self) -> int:
-        """The most at any look, or of this process at any time; macOS counts that in bytes, others in kilobytes."""
+        """Return the largest sample in bytes, or the peak of this process."""
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
         return max(self._seen, own)
 
 
 def cpu_seconds() -> float:
-    """Of this process and of helpers that have ended."""
+    """Return the CPU seconds of this process and of its helpers that have ended."""
     times = os.times()
     return sum(times[:4])
 
 
 class Moments(Progress):
-    """When each part of the load was done: `(seconds, rows so far)`, so seldom that they are no memory to speak of."""
+    """The progress of the load as `(seconds, rows so far)`, sampled rarely enough to need little memory."""
 
     APART = 0.05
 
@@ -85,7 +83,7 @@ class Moments(Progress):
             self.load.append((time.perf_counter(), self._rows))
 
     def tenths(self) -> list[float]:
-        """The rates of each tenth of the rows, a second; none for few rows."""
+        """Return the rows a second of each tenth of the rows; an empty list for few rows."""
         rows = self.load[-1][1] if self.load else 0
         if rows < 50_000:
             return []
@@ -94,7 +92,7 @@ class Moments(Progress):
 
 
 class Stages:
-    """Seconds and CPU seconds by stage."""
+    """The seconds and CPU seconds of each stage."""
 
     def __init__(self, profiles: Path | None) -> None:
         self.took: dict[str, dict[str, float]] = {}
@@ -112,7 +110,7 @@ class Stages:
 
 
 def import_one(session: Session, path: Path, stages: Stages) -> dict[str, Any]:
-    """From a file to its closed batch. The questionnaires are read in validate, as in any import."""
+    """Import a file as `chartferry import` does, without publishing. Return the state and counts of its batch."""
     feed = session.catalog.match(path.name)
     assert feed is not None
     with stages.stage("receive"):

@@ -1,4 +1,4 @@
-"""One import of ten million rows: how its rate goes from tenth to tenth, what memory it takes, and what is on the disk.
+"""One import of ten million rows: the rate of each tenth of the rows, the memory, and the bytes on the disk.
 
 usage: large.py [--tasks N] [--patients N] [--out FILE]
 Needs some 25 GB in the folder for temporary files (`TMPDIR`), and about half an hour. Prints a table and writes
@@ -26,7 +26,7 @@ COLUMNS: dict[str, Cell] = {
     "MB service": lambda m: f"{m['peak_bytes']['service'] / MEGABYTE:,.0f}",
     "bytes a task": lambda m: ", ".join(f"{name} {size:,.0f}" for name, size in m["bytes_a_record"].items()),
 }
-"""tenth by tenth: what was loaded a second. bytes a task: on the disk."""
+"""tenth by tenth: rows a second of each tenth. bytes a task: on the disk."""
 
 
 def measure(tasks: int, patients: int, folder: Path) -> Measured:

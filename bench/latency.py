@@ -1,7 +1,7 @@
-"""A TCP proxy that hands on what clients say some time later, as a longer way to the server would.
+"""A TCP proxy that passes on what clients send with a delay, like a longer way to the server.
 
 usage: latency.py [MS]
-It is an instrument: what it is late beyond the time asked for would count as ours. Run alone, it says how late it is.
+Any delay beyond the one asked for would be counted against the service. Run as a program, it prints its own lateness.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from selectors import SelectSelector
 
 @contextmanager
 def later(port: int, seconds: float) -> Iterator[int]:
-    """A proxy before a port of this machine; gives its own port. Answers come back at once."""
+    """Start a proxy before a port of this machine. Yield its port. Answers are not delayed."""
     ready: Future[tuple[int, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     def run() -> None:
@@ -36,7 +36,7 @@ def later(port: int, seconds: float) -> Iterator[int]:
 
 
 def _exact_loop() -> asyncio.AbstractEventLoop:
-    """A loop whose timers are late by microseconds; with epoll, the usual one, they go by whole milliseconds."""
+    """Return an event loop with timers exact to microseconds. With epoll, the default, they count milliseconds."""
     return asyncio.SelectorEventLoop(SelectSelector())
 
 
@@ -55,7 +55,7 @@ async def _serve(
 
 
 class _Client(asyncio.Protocol):
-    """A client's connection: each part of what it says goes on as much later as all others, in their order."""
+    """A client's connection. Every part of what the client sends is passed on after the same delay, in order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, port: int, seconds: float, among: "set[_Client]") -> None:
         self._loop, self._port, self._seconds, self._among = loop, port, seconds, among
@@ -109,7 +109,7 @@ class _Client(asyncio.Protocol):
 
 
 class _Server(asyncio.Protocol):
-    """The connection to the server for one of a client: what the server says goes back at once."""
+    """The connection to the server that belongs to a client's. What the server sends is passed on without delay."""
 
     def __init__(self, client: asyncio.Transport) -> None:
         self._client = client
@@ -125,11 +125,11 @@ class _Server(asyncio.Protocol):
 
 
 PART = 1_000
-"""Bytes: what a row makes."""
+"""Bytes of one part: the size of a row."""
 
 
 def lateness(seconds: float, times: int = 200, apart: float = 0.0067) -> list[float]:
-    """How much later than asked each of some parts arrives, in seconds, with as many on their way as in a load."""
+    """Return how many seconds later than asked each part arrives, with as many parts under way as in a load."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listening,
         later(listening.getsockname()[1], seconds) as port,

@@ -28,7 +28,7 @@ from tests.support.payers import practice
 
 ENTRIES = 500
 WITHIN, ENDED = b"Z\0\0\0\5T", b"Z\0\0\0\5I"
-"""What the server says at the end of an exchange: within a transaction, and behind one."""
+"""The server's message at the end of an exchange: within a transaction, and after one."""
 
 
 class Held:
@@ -41,7 +41,7 @@ class Held:
         self._waits: set[int] = set()
 
     def watch(self, connection: int, to_server: bool, data: bytes) -> None:
-        """See what reaches the server, or what comes from it."""
+        """Note bytes that reach the server, or come from it."""
         now = time.monotonic()
         if to_server:
             if connection not in self._waits:
@@ -84,7 +84,7 @@ def send(url: str, headers: dict[str, str], content: bytes, times: int) -> None:
 
 
 def measured(options: argparse.Namespace, latency: float, clients: int, kind: str) -> Held:
-    """The locks of bundles of as many clients as there are processes."""
+    """Return the times for which bundles hold locks, with one client per process."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         proxy = stack.enter_context(proxied(options.postgres / f".s.PGSQL.{options.port}", folder, latency))

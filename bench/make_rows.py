@@ -42,7 +42,7 @@ def practitioners() -> Iterator[dict]:
 
 
 def claims(number: int, payments: int) -> Iterator[dict]:
-    """One per patient, of a dollar more than what the patient pays."""
+    """Yield a claim for each patient, one dollar larger than the patient's payments."""
     owed: Counter[int] = Counter()
     for index in range(payments):
         owed[payer(index, number)] += cents(index)
@@ -112,7 +112,7 @@ def payments(number: int, people: int) -> Iterator[str]:
 
 
 def answers(number: int, people: int) -> Iterator[str]:
-    """Nine rows a response, one after another."""
+    """Yield the rows of responses: nine rows for each, one after another."""
     yield (
         "response_id,patient_id,questionnaire,authored,author,encounter_id,note_id,question,"
         "answer_code,answer_text,answer_number"
@@ -154,7 +154,7 @@ def write(path: Path, lines: Iterable[str]) -> None:
 
 
 def make(folder: Path, people: int, counts: dict[str, int]) -> None:
-    """Writes `reference/*.ndjson` and `inbox/*.csv`. counts: of `tasks`, `payments`, `responses`."""
+    """Write `reference/*.ndjson` and `inbox/*.csv`. counts: the numbers of `tasks`, `payments` and `responses`."""
     reference = {
         "patient": patients(people),
         "practitioner": practitioners(),

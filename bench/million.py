@@ -1,4 +1,4 @@
-"""Imports of a million rows, again, and over a slow line: what does not show at a hundred thousand.
+"""Imports of a million rows, repeated imports, and imports over a slow line: effects that 100,000 rows do not show.
 
 usage: million.py [--patients N] [--payments N] [--tasks N] [--responses N] [--bare N] [--latency MS] [--only KIND]
 For each kind, in a fresh home: the bare loop; the import; the same file again (the same batch); the file with one row
@@ -46,7 +46,7 @@ ONE_MORE = {
 
 
 def whole(kind: str, rows: Path, store: Path, folder: Path) -> Measured:
-    """The import of a file, the same again, and one row more, in a fresh home."""
+    """Import a file, import it again, and import it with one row more, in a new home. Return the figures of each."""
     file = rows / "inbox" / f"{kind}.csv"
     bare = bare_loop(HERE / "bare_loop.py", kind, rows)
     home = fresh_home(folder, store)
@@ -101,7 +101,7 @@ def peak(*found: Measured) -> int:
 
 
 def bytes_of(path: Path) -> int:
-    """Of a folder, or of a file with what its database keeps beside it."""
+    """Return the bytes of a folder, or of a file and the files that its database keeps beside it."""
     parts = path.rglob("*") if path.is_dir() else path.parent.glob(f"{path.name}*")
     return sum(part.stat().st_size for part in parts if part.is_file())
 
@@ -113,7 +113,7 @@ def check_counts(kind: str, records: int, first: Measured, again: Measured, more
 
 
 def one_by_one(rows: Path, store: Path, folder: Path, latency: float) -> Measured:
-    """Tasks to the interface alone, each request `latency` seconds late."""
+    """Import tasks over the bare interface, one request a row, each `latency` seconds late. Return the figures."""
     home = fresh_home(folder, store)
     client = json.loads(
         python("-m", "fhir_service", "client", "add", "--store", home / "service.duckdb", "--name", "bench")
@@ -142,7 +142,7 @@ def one_by_one(rows: Path, store: Path, folder: Path, latency: float) -> Measure
 
 
 def made(folder: Path, patients: int, sizes: dict[str, int]) -> tuple[Path, Path]:
-    """The rows, and a store with their reference data."""
+    """Return the files of rows, and a store with their reference data."""
     rows, store = folder / "rows", folder / "loaded.duckdb"
     python(HERE / "make_rows.py", rows, f"--patients={patients}", *(f"--{n}={size}" for n, size in sizes.items()))
     python("-m", "fhir_service", "load", "--store", store, rows / "reference")
@@ -157,7 +157,7 @@ def measure(given: argparse.Namespace, folder: Path) -> Iterator[Measured]:
                 yield whole(kind, *made(Path(own), given.patients, sizes), Path(own))
 
 
-# --- What is told -----------------------------------------------------------------------------------
+# --- The report -----------------------------------------------------------------------------------
 
 
 def bytes_a_record(name: str) -> Cell:
@@ -180,7 +180,7 @@ COLUMNS: dict[str, Cell] = {
     "again s": lambda m: f"{m['again']['seconds']:.0f}",
     "one more s": lambda m: f"{m['one_more']['seconds']:.0f}",
 }
-"""MB: the most memory; B: bytes on disk for each resource."""
+"""MB: peak memory. B: bytes on the disk for each resource."""
 
 ONE_BY_ONE: dict[str, Cell] = {
     "interface only": lambda m: f"{m['records']:,} tasks",

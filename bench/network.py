@@ -1,12 +1,12 @@
-"""An import through a network that does wrong: is each payment there once, and none in doubt?
+"""An import through a faulty network: is each payment stored once, and no row in doubt?
 
 usage: network.py URL [--share 0.01] [--at-once] [--single] [--unique] [--payments 10000]
-       network.py --bundled [--share 0.01] [--at-once] [--payments 10000]
-URL is a server of another make, which runs already and has patients. `--bundled` starts a service of ours instead.
-A proxy loses that share of the answers to writes, sends that share of the writes again after their answer, and holds
-that share for 20 seconds. With `--at-once` it sends that share twice at the same time instead. The import is repeated
-until nothing is left. `--single` hides bundles from the importer, so that each row is a request. `--unique` first gives
-a HAPI server a unique index of the payments' identifiers. Prints a JSON line.
+network.py --bundled [--share 0.01] [--at-once] [--payments 10000] URL is a running server of another make, which has
+patients. `--bundled` starts a service of ours instead. A proxy loses the share of the answers to writes, repeats the
+share of the writes after their answer, and holds the share of the writes for 20 seconds. With `--at-once` it sends the
+share of the writes twice at the same time instead. The import is repeated until no row is left. `--single` hides
+bundles from the importer, so that each row is a request. `--unique` first gives a HAPI server a unique index of the
+payments' identifiers. Prints a JSON line.
 """
 
 import argparse
@@ -39,7 +39,7 @@ HOLD_SECONDS = 20
 NONE = "none"
 MOST_IMPORTS = 10
 KEYS = 50
-"""Asked for in one address."""
+"""The identifiers that one search asks for."""
 PASSED_ON = ("host", "content-type", "accept", "if-none-exist", "if-match", "cache-control", "authorization")
 KEPT = ("content-type", "location", "etag", "last-modified")
 FATES = ("lost", "twice", "held")
@@ -62,7 +62,7 @@ UNIQUE = {
 
 
 class Target(NamedTuple):
-    """A server, and the token that it wants."""
+    """A server, and the token for it."""
 
     url: str
     token: str
@@ -74,7 +74,7 @@ class Target(NamedTuple):
 
 @contextmanager
 def bundled(patients: int = 50) -> Iterator[tuple[Target, list[str]]]:
-    """A service of ours whose patients owe more than is paid, and its patients."""
+    """Start a service of ours whose patients owe more than is paid. Yield it, and the ids of its patients."""
     with tempfile.TemporaryDirectory() as name:
         store, reference = Path(name) / "service.duckdb", Path(name) / "reference.ndjson"
         ids = [f"b{n}" for n in range(patients)]
@@ -94,7 +94,7 @@ def bundled(patients: int = 50) -> Iterator[tuple[Target, list[str]]]:
 
 
 def index(target: Target) -> None:
-    """Give a HAPI server the unique index; of what it has already, nothing is indexed."""
+    """Give a HAPI server the unique index. Resources that are stored already are not in it."""
     address = f"{target.url}/SearchParameter/{UNIQUE['id']}"
     httpx.put(address, json=UNIQUE, headers=JSON, timeout=60, trust_env=False).raise_for_status()
 
@@ -103,7 +103,7 @@ def index(target: Target) -> None:
 
 
 class Network(BaseHTTPRequestHandler):
-    """Hands requests on, and does some of them wrong."""
+    """A proxy that passes requests on, some of them with a fault."""
 
     protocol_version = "HTTP/1.1"
     target: str
@@ -161,7 +161,7 @@ class Network(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Threads for requests. A client that no longer waits for its answer is nothing to tell."""
+    """A server with a thread per request. It prints nothing about a client that no longer waits for its answer."""
 
     daemon_threads = True
 
@@ -171,7 +171,7 @@ class Server(ThreadingHTTPServer):
 
 @contextmanager
 def network(target: str, share: float, at_once: bool, single: bool) -> Iterator[tuple[str, Counter[str]]]:
-    """The address of a network before the target, and what it has done."""
+    """Start a faulty network before a target. Yield its address, and the counts of its faults."""
     did: Counter[str] = Counter()
     with httpx.Client(timeout=300, trust_env=False) as client, ThreadPoolExecutor(16) as pool:
         about = {"target": target, "share": share, "single": single, "did": did, "client": client, "pool": pool}
@@ -186,7 +186,7 @@ def network(target: str, share: float, at_once: bool, single: bool) -> Iterator[
 
 
 def through(target: Target, patients: list[str], given: argparse.Namespace) -> None:
-    """Import until nothing is left, and print what came of it."""
+    """Import until no row is left. Print the outcome."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         proxy, did = stack.enter_context(network(target.url, given.share, given.at_once, given.single))
@@ -207,7 +207,7 @@ def through(target: Target, patients: list[str], given: argparse.Namespace) -> N
 
 
 def chartferry(home: Path, target: Target, *arguments: object) -> dict[str, Any]:
-    """Run a command with `--json`; of one that could not use the target, its exit code alone."""
+    """Run a command with `--json`. Return its answer; only the exit code if the target could not be used."""
     words = [Path(sys.executable).parent / "chartferry", "--home", home, *arguments, "--json"]
     variables = settings(target.url) | {"FHIR_TOKEN": target.token}
     done = subprocess.run([*map(str, words)], env=variables, capture_output=True, text=True, check=False)
@@ -218,7 +218,7 @@ def chartferry(home: Path, target: Target, *arguments: object) -> dict[str, Any]
 
 
 def keys_of(target: Target, keys: Sequence[str]) -> Iterator[str]:
-    """Yield which of the keys the server has, each as often as it has it."""
+    """Yield the keys that the server has, each once per resource with that key."""
     for at in range(0, len(keys), KEYS):
         asked = ",".join(f"{SYSTEM}%7C{key}" for key in keys[at : at + KEYS])
         link = f"{target.url}/PaymentNotice?identifier={asked}&_count=100"

@@ -1,8 +1,8 @@
-"""First pages of searches by each parameter, none of which is in memory, and pages far from the beginning.
+"""First pages of searches by each parameter, without a cache, and pages far from the beginning.
 
 usage: pages.py [--tasks 1000000] [--requests 200] [--also FILE]
-One client asks a service without a cache, each time for other values. Prints a table with the milliseconds that half of
-the answers and 99 of 100 took, and what they may take, and writes `bench/pages.json`. Ends with 1 where one is beyond.
+One client searches for other values each time. Prints a table with the milliseconds that half of the answers and 99 of
+100 took, and their limits, and writes `bench/pages.json`. Exit code 1 if an answer exceeds its limit.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from bench.run import keep_to  # noqa: E402 - the project's own folder is not on
 from bench.service import PATIENTS, Connection, Row, figures, fill, prepared, serving, show  # noqa: E402
 
 FLAT, SLOW, FAR = (6, 15), (60, 120), (40, 80)
-"""Milliseconds that half of the answers may take, and 99 of 100."""
+"""The limits: milliseconds that half of the answers may take, and 99 of 100."""
 SEARCHES: dict[str, tuple[str, tuple[int, int]]] = {
     "all": ("_offset={few}", FLAT),
     "_id": ("_id={id}", FLAT),
@@ -46,7 +46,7 @@ SEARCHES: dict[str, tuple[str, tuple[int, int]]] = {
 
 
 async def asked(url: str, headers: dict[str, str], paths: list[str]) -> list[float]:
-    """Seconds of each request that a client sends one after another."""
+    """Return the seconds of each request. One client sends them one after another."""
     connection = await Connection(url, headers).open()
     taken = []
     for path in paths:

@@ -1,4 +1,5 @@
-"""How many creates and bundles services over one PostgreSQL store take: by processes, and by latency to the database.
+"""How many creates and bundles a second services over one PostgreSQL store take, by processes and latency to the
+database.
 
 `python -m bench.processes --postgres FOLDER` prints the rates and writes bench/processes.json. FOLDER holds the socket
 of a PostgreSQL server, in which the user may make databases. `--beside FOLDER` measures another version of the code,
@@ -35,7 +36,7 @@ WORLD = ROOT / "tests" / "spec" / "world"
 
 @contextmanager
 def database(folder: Path, port: int, user: str) -> Iterator[str]:
-    """The name of a new database."""
+    """Make a database; yield its name. It is dropped when the block ends."""
     name = f"bench_{uuid.uuid4().hex}"
     with psycopg.connect(host=str(folder), port=port, user=user, dbname="postgres", autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())
@@ -47,7 +48,7 @@ def database(folder: Path, port: int, user: str) -> Iterator[str]:
 
 @contextmanager
 def services(code: Path, store: str, number: int, folder: Path) -> Iterator[list[str]]:
-    """The addresses of so many processes over a store, run from the code in a folder."""
+    """Start processes over a store, from the code in a folder. Yield their addresses."""
     environ = {**os.environ, "PYTHONPATH": str(code), "FHIR_SERVICE_STORE": store}
     command = [sys.executable, "-m", "fhir_service"]
     with ExitStack() as stack:
@@ -93,7 +94,7 @@ WORK = {
 
 
 def rate(urls: list[str], headers: dict[str, str], work: str, seconds: float) -> tuple[float, float]:
-    """Resources a second, and the share of all cores that was busy, in percent."""
+    """Return the resources a second, and the percentage of all cores that was busy."""
     path, body, resources, status, clients = WORK[work]
     content, done, stop = json.dumps(body).encode(), itertools.count(), time.monotonic() + seconds
 
@@ -119,7 +120,7 @@ def rate(urls: list[str], headers: dict[str, str], work: str, seconds: float) ->
 
 
 def authorized(code: Path, store: str, url: str) -> dict[str, str]:
-    """The headers of a new client."""
+    """Return the headers of a new client."""
     command = [sys.executable, "-m", "fhir_service", "client", "add", "--store", store, "--name", "bench"]
     environ = {**os.environ, "PYTHONPATH": str(code)}
     said = subprocess.run(command, env=environ, cwd=code, check=True, stdout=subprocess.PIPE).stdout
@@ -130,7 +131,7 @@ def authorized(code: Path, store: str, url: str) -> dict[str, str]:
 
 
 def measured(options: argparse.Namespace, code: Path, number: int, latency: float) -> dict[str, tuple[float, float]]:
-    """The rates of one version, by so many processes, at a latency."""
+    """Return the rates of one version of the code, with a number of processes, at a latency."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         socket = options.postgres / f".s.PGSQL.{options.port}"

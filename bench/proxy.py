@@ -17,7 +17,7 @@ _ENDS = b"ZGH"
 
 
 class Proxy:
-    """Connections to a server's socket, by a socket of its own in a folder."""
+    """A proxy with a socket in a folder, which passes connections on to a server's socket."""
 
     def __init__(self, server: Path, folder: Path, latency: float) -> None:
         """server: the server's socket. latency: seconds that a message and its answer take together."""
@@ -41,7 +41,7 @@ class Proxy:
                 one.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Take no more connections, and close all."""
+        """Stop listening, and close all connections."""
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -69,7 +69,7 @@ class Proxy:
         see: Callable[[bytes], None],
         sent: Callable[[bytes], None] = lambda _: None,
     ) -> None:
-        """Pass on what comes, half of the latency later. see: called with what comes. sent: with what goes on."""
+        """Pass on bytes after half of the latency. see and sent: called with bytes that arrive, or are passed on."""
         under_way: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
 
         def receive() -> None:
@@ -104,7 +104,7 @@ class Proxy:
 
 
 class _Answers:
-    """The messages of one server connection, as they come."""
+    """The messages of one server connection in their order."""
 
     def __init__(self, proxy: Proxy, connection: int) -> None:
         self._proxy, self._connection, self._rest, self._skip = proxy, connection, b"", 0
@@ -125,7 +125,7 @@ class _Answers:
 
 @contextmanager
 def proxied(server: Path, folder: Path, latency: float = 0) -> Iterator[Proxy]:
-    """A proxy before the server whose socket this is, until the block ends."""
+    """Run a proxy before the server with this socket, until the block ends."""
     proxy = Proxy(server, folder, latency)
     try:
         yield proxy

@@ -45,9 +45,9 @@ Row = dict[str, Any]
 
 
 def make_reference(folder: Path, reports: int, results: bool = False) -> None:
-    """The samples' reference data, its reports repeated under new ids over three years.
+    """Write the samples' reference data, with its reports repeated under new ids over three years.
 
-    results: their Observations are repeated with them; without it all repetitions of a report name the same ones.
+    results: also repeat the Observations. Without it all repetitions of a report name the same Observations.
     """
     folder.mkdir()
     for path in SAMPLES.glob("*.ndjson"):
@@ -68,7 +68,7 @@ def write(path: Path, bodies: Iterable[Row]) -> None:
 
 
 def results_of(reports: Sequence[Row]) -> Iterator[Row]:
-    """The Observations of reports, under the ids that `moved` names."""
+    """Yield the Observations of reports, under the ids that `moved` gives them."""
     lines = (SAMPLES / "observation.ndjson").read_text(encoding="utf-8").splitlines()
     known = {body["id"]: body for line in lines if (body := json.loads(line))}
     for number, report in enumerate(reports):
@@ -79,7 +79,7 @@ def results_of(reports: Sequence[Row]) -> Iterator[Row]:
 
 
 def moved(body: Row, number: int, results: bool = False) -> Row:
-    """The report under another id, some days earlier; with results of its own, if they are moved too."""
+    """Return a report under another id and some days earlier. results: also with Observations of its own."""
     days = timedelta(days=number * 7919 % DAYS)
     told = {name: body[name] for name in ("effectiveDateTime", "issued") if name in body}
     times = {name: (datetime.fromisoformat(said) - days).isoformat() for name, said in told.items() if len(said) > 10}
@@ -88,7 +88,7 @@ def moved(body: Row, number: int, results: bool = False) -> Row:
 
 
 def measured(what: str, *arguments: object) -> Row:
-    """Seconds, CPU seconds and peak memory (bytes) of a Python process, and what it prints. Ends when it fails."""
+    """Run a Python process. Return its seconds, CPU seconds, peak bytes of memory and output. Exits if it fails."""
     began = time.monotonic()
     with (
         tempfile.TemporaryFile() as said,
@@ -114,14 +114,14 @@ def measured(what: str, *arguments: object) -> Row:
 
 
 def measure(reports: int, results: bool, folder: Path) -> Iterator[Row]:
-    """The load of the reports; then the bare loop and two publications over one service."""
+    """Measure the load of the reports, then the bare loop and two publications over one service."""
     home = folder / "home"
     home.mkdir(mode=0o700)
     make_reference(folder / "reference", reports, results)
     store = home / "service.duckdb"
     made = measured("client", "-m", "fhir_service", "client", "add", "--store", store, "--name", "bench")
     form = {name: json.loads(made["said"])[name] for name in ("client_id", "client_secret")}
-    # The samples' own oddities make the load end with 3; what it stored is counted below.
+    # The samples hold records that are refused, so that the load ends with 3. What it stored is counted below.
     load = [sys.executable, "-m", "fhir_service", "load", "--store", str(store), str(folder / "reference")]
     subprocess.run(load, cwd=HERE.parent, env=environment(), capture_output=True, check=False)
     service: Row = {}
@@ -138,7 +138,7 @@ def measure(reports: int, results: bool, folder: Path) -> Iterator[Row]:
 
 
 def check_results(home: Path, reports: int) -> None:
-    """End if results of that many reports were to be read, and fewer are published than there are reports."""
+    """End the benchmark if fewer results are published than there are reports."""
     with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as db:
         [(results,)] = db.sql("SELECT count(*) FROM observation").fetchall()
     print(f"{results} results are published")

@@ -1,8 +1,8 @@
 """Exchanges and seconds of a sweep of reports with their results: by `_include`, and by `_id` in groups of two sizes.
 
 usage: results.py URL [--reports 2000] [--each 3] [--rounds 2]
-The server runs already, takes transactions of PUTs, and asks for no sign-in. Each report has so many results of
-its own. Each way reads all reports and results anew, into a home that is thrown away. Prints JSON lines.
+The server must run, take transactions of PUTs, and need no token. Each report has its own results. Each way reads all
+reports and results into a new home, which is removed afterwards. Prints JSON lines.
 """
 
 import argparse
@@ -33,7 +33,7 @@ WAYS = {"by _include": 500, "by _id, up to 500": 500, "by _id, up to 100": 100}
 
 
 def resources(reports: int, each: int) -> Iterator[dict[str, Any]]:
-    """Yield a patient, and reports behind their results."""
+    """Yield a patient, then for each report its results and the report."""
     yield {"resourceType": "Patient", "id": "bench-patient"}
     subject = {"subject": {"reference": "Patient/bench-patient"}, "status": "final"}
     for number in range(reports):
@@ -65,7 +65,7 @@ def fill(url: str, reports: int, each: int) -> None:
 
 
 def measured(url: str, way: str) -> dict[str, Any]:
-    """Sweep reports and results in one way."""
+    """Return exchanges and seconds of a sweep of reports and results in one way."""
     exchanges = [0]
 
     def count() -> None:

@@ -1,8 +1,9 @@
-"""`make bench`: from CSV to closed ledger and stored chart, beside the bare loop on the same rows in the same run.
+"""`make bench`: whole imports, from the CSV to the stored resources, beside the bare loop on the same rows in the same
+run.
 
 usage: run.py [--patients N] [--tasks N] [--payments N] [--responses N] [--rounds N] [--only KIND] [--also FILE]
-For each kind, in a fresh home: the bundled service as a process of its own, the import as another, on two cores.
-Prints a table and writes `bench/results.json`. Publishing is not part of it; bodies and rules are as in any import.
+For each kind, in a new home: the bundled service in one process, the import in another, on two cores. Prints a table
+and writes `bench/results.json`. Publishing is left out; bodies and rules are as in any import.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 PACKAGES = ("duckdb", "httpx", "pandas", "pyarrow", "pydantic", "sqlalchemy", "starlette", "uvicorn")
 KINDS = {"tasks": "tasks", "payments": "payments", "answers": "responses"}
-"""Kind of rows: the name of its size on the command line."""
+"""For each kind of rows, the option that sets its number."""
 STAGES = ("receive", "validate", "load")
 CORES = 2
 MEGABYTE = 1 << 20
@@ -34,12 +35,12 @@ Measured = dict[str, Any]
 
 
 def environment() -> dict[str, str]:
-    """No target and no home but those of the benchmark."""
+    """Return the environment without any target or home of the user's."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("FHIR_", "CHARTFERRY_"))}
 
 
 def keep_to(cores: int) -> int:
-    """Keeps this process and those it starts to so many cores, where the system can. Gives the number in use."""
+    """Bind this process and those that it starts to a number of cores, if the system can. Return the number in use."""
     if not hasattr(os, "sched_setaffinity"):
         return os.cpu_count() or cores
     allowed = sorted(os.sched_getaffinity(0))[:cores]
@@ -48,7 +49,7 @@ def keep_to(cores: int) -> int:
 
 
 def python(*arguments: object, **settings: str) -> str:
-    """What a Python program of ours prints, with these in its environment. Ends the benchmark when it fails."""
+    """Run a Python program with these variables; return what it prints. Ends the benchmark if it fails."""
     command, env = [sys.executable, *map(str, arguments)], environment() | settings
     done = subprocess.run(command, cwd=HERE.parent, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -58,8 +59,8 @@ def python(*arguments: object, **settings: str) -> str:
 
 @contextmanager
 def serving(home: Path, used: Measured, *options: str) -> Iterator[str]:
-    """The bundled service over a home; gives its address. At its end `used` says what it took: CPU seconds since it
-    was ready, memory.
+    """Run the bundled service over a home; yield its address. At its end, put its memory and its CPU seconds since it
+    was ready into `used`.
     """
     command = [sys.executable, "-m", "fhir_service", "serve", "--store", str(home / "service.duckdb"), "--port", "0"]
     command += options
@@ -83,7 +84,7 @@ def serving(home: Path, used: Measured, *options: str) -> Iterator[str]:
 
 
 def cpu_of(pid: int) -> float:
-    """CPU seconds of another process so far; 0 where the system has no /proc, so that its start counts too."""
+    """Return the CPU seconds of a process so far; 0 if the system has no /proc: then its start is counted, too."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     except OSError:
@@ -97,7 +98,7 @@ def cpu_of(pid: int) -> float:
 def whole_import(
     kind: str, rows: Path, store: Path, folder: Path, profile: Path | None = None, **settings: str
 ) -> Measured:
-    """One import into a fresh home, with these in its environment, and what the service took for it."""
+    """Run one import into a new home. Return its figures, and those of the service."""
     home = folder / "home"
     home.mkdir(mode=0o700)
     shutil.copy(store, home / "service.duckdb")
@@ -126,12 +127,12 @@ def bare_loop(program: Path, kind: str, rows: Path) -> Measured:
 
 
 def cpu_a_record(measured: Measured) -> float:
-    """CPU seconds of both processes for one record: tells more than the clock where others use the machine too."""
+    """Return the CPU seconds of both processes for a record. On a shared machine they say more than the clock."""
     return float(sum(measured["cpu"].values()) / measured["records"])
 
 
 def measure(given: argparse.Namespace, folder: Path) -> Iterator[Measured]:
-    """For each kind, round after round: the bare loop, then the import."""
+    """Measure the bare loop and the import in each round, for each kind."""
     rows = folder / "rows"
     sizes = [f"--{name}={getattr(given, name)}" for name in ("patients", *KINDS.values())]
     python(HERE / "make_rows.py", rows, *sizes)
@@ -149,7 +150,7 @@ def measure(given: argparse.Namespace, folder: Path) -> Iterator[Measured]:
             yield found | {"whole": whole, "bare": bare} | also
 
 
-# --- What is told -----------------------------------------------------------------------------------
+# --- The report -----------------------------------------------------------------------------------
 
 Cell = Callable[[Measured], str]
 
@@ -175,7 +176,7 @@ ALSO: dict[str, Cell] = {"also": lambda m: f"{m['also']['per_second']:,.0f}"}
 
 
 def table(measured: Sequence[Measured], columns: dict[str, Cell]) -> str:
-    """The results as lines of aligned columns."""
+    """Return the results as lines of aligned columns."""
     lines = [list(columns), *([cell(one) for cell in columns.values()] for one in measured)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
@@ -185,7 +186,7 @@ def table(measured: Sequence[Measured], columns: dict[str, Cell]) -> str:
 
 
 def about(cores: int) -> Measured:
-    """Where and when it was measured. load: the system's load averages at the start, where it tells."""
+    """Return where and when it was measured. load: the system's load averages at the start, if it has them."""
     from importlib.metadata import version
 
     return {

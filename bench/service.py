@@ -1,7 +1,7 @@
 """The service under load: durable single creates, reads, searches at several sizes, and bytes per stored task.
 
 usage: service.py [--sizes 10000,100000,1000000] [--seconds 5] [--also FILE]
-The load comes from one process over plain sockets, so that it costs little beside the service; both share two cores.
+One process sends the requests over plain sockets, which takes little CPU; it shares two cores with the service.
 Prints a table and writes `bench/service.json`.
 """
 
@@ -43,7 +43,7 @@ Row = dict[str, Any]
 
 @contextmanager
 def serving(store: Path, settings: dict[str, str] | None = None) -> Iterator[str]:
-    """A service over a store, with settings as variables; gives its address."""
+    """Run a service over a store, with settings as variables. Yield its address."""
     command = [sys.executable, "-m", "fhir_service", "serve", "--store", str(store), "--port", "0"]
     with subprocess.Popen(
         command,
@@ -69,7 +69,7 @@ def command(*arguments: object) -> str:
 
 
 def prepared(folder: Path) -> tuple[Path, dict[str, str]]:
-    """A store with patients and practitioners, and the headers of a client."""
+    """Make a store with patients and practitioners. Return it, and the headers of a client."""
     store, reference = folder / "service.duckdb", folder / "reference.ndjson"
     records = [{"resourceType": "Patient", "id": f"b{n}"} for n in range(PATIENTS)]
     records += [{"resourceType": "Practitioner", "id": f"d{n}"} for n in range(20)]
@@ -113,7 +113,7 @@ class Connection:
         return self
 
     async def send(self, method: str, path: str, body: bytes = b"") -> int:
-        """The status; the body of the answer is read and dropped."""
+        """Send a request; return the status of the answer. Its body is read and dropped."""
         head = f"{method} {path} HTTP/1.1\r\nhost: bench\r\n{self._head}content-length: {len(body)}\r\n\r\n"
         self._writer.write(head.encode() + body)
         answer = await self._reader.readuntil(b"\r\n\r\n")
@@ -128,7 +128,7 @@ class Connection:
 async def hammer(
     url: str, headers: dict[str, str], clients: int, seconds: float, make: Callable[[int], tuple[str, str, bytes]]
 ) -> list[float]:
-    """Seconds of each request that `clients` send one after another for some time."""
+    """Return the seconds of each request. Each of `clients` sends one after another until the time is over."""
     taken: list[float] = []
     ends = time.perf_counter() + seconds
     number = iter(range(10**12))
@@ -184,7 +184,7 @@ def searches(url: str, headers: dict[str, str], size: int, seconds: float, an_id
 
 
 def fill(url: str, headers: dict[str, str], start: int, end: int) -> str:
-    """Stores tasks by bundles; gives the id of the last."""
+    """Store tasks by bundles. Return the id of the last one."""
     location = ""
     with httpx.Client(base_url=url, headers=headers, timeout=120) as client:
         for first in range(start, end, 500):

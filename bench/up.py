@@ -39,7 +39,7 @@ def main(names: list[str]) -> None:
 
 
 def idle(up: Standing) -> dict[str, Any]:
-    """Processor seconds a minute, and MiB of memory, of all processes, and of each that runs all the time."""
+    """Return the processor seconds a minute and the MiB of memory of all processes, and of each permanent one."""
     time.sleep(SETTLING_SECONDS)
     before = {pid: spent(pid) for pid in processes_of(up.home)}
     time.sleep(IDLE_SECONDS)
@@ -57,7 +57,7 @@ def idle(up: Standing) -> dict[str, Any]:
 
 
 def mended(up: Standing) -> dict[str, Any]:
-    """Seconds from the drop of one file to its load, and to each event of its run."""
+    """Return the seconds from the drop of one file to its load, and to each event of its run."""
     wanted, began = loaded(up) + 1, time.time()
     drop(up.home, "payments-mended.csv", [f"U-mended-{wanted},p001,1.00,2026-03-02"])
     seconds = seconds_until(lambda: loaded(up) >= wanted)
@@ -65,7 +65,7 @@ def mended(up: Standing) -> dict[str, Any]:
 
 
 def killed(up: Standing) -> dict[str, Any]:
-    """Seconds from the kill of a run in the middle of its load to the start of the run that goes on with it."""
+    """Return the seconds from the kill of a run during its load to the start of the run that resumes it."""
     drop(up.home, "payments-large.csv", [f"K-{row},p{row % 150 + 1:03},1.00,2026-03-02" for row in range(LARGE)])
     first = until(lambda: next(iter(importing(up, "STARTED")), None), "the run")
     [pid] = until(lambda: STARTED.findall("\n".join(up.messages(first))), "its process")
@@ -76,7 +76,7 @@ def killed(up: Standing) -> dict[str, Any]:
 
 
 def files(up: Standing) -> dict[str, Any]:
-    """Seconds from the drop of many small files to the load of the last one."""
+    """Return the seconds from the drop of many small files to the load of the last one."""
     until(up.nothing_under_way, "quiet")
     wanted = loaded(up) + FILES
     for number in range(FILES):
@@ -101,12 +101,12 @@ def loaded(up: Standing) -> int:
 
 
 def importing(up: Standing, *states: str) -> list[str]:
-    """The runs of imports in these states, newest first."""
+    """Return the runs of imports in these states, newest first."""
     return [run["runId"] for run in up.runs() if run["status"] in states and run["jobName"] == "import_payments"]
 
 
 def events(up: Standing, run: str, began: float) -> list[tuple[float, str]]:
-    """The events of a run, with the seconds since a moment."""
+    """Return the events of a run, each with the seconds since a moment."""
     found = up.ask(EVENTS, run=run)["logsForRun"]["events"]
     timed = [(float(each["timestamp"]) / 1000 - began, each["message"][:60]) for each in found if "timestamp" in each]
     return [(round(at, 1), said) for at, said in timed]
@@ -126,7 +126,7 @@ def drop(home: Path, name: str, rows: list[str]) -> None:
 
 
 def spent(pid: int) -> float:
-    """Processor seconds of a process and of those of its children that have ended; 0 if it has ended."""
+    """Return the processor seconds of a process and of its children that have ended; 0 if it has ended."""
     try:
         times = psutil.Process(pid).cpu_times()
     except psutil.NoSuchProcess:
@@ -135,7 +135,7 @@ def spent(pid: int) -> float:
 
 
 def proportional(pid: int) -> float:
-    """Proportional memory (PSS) of a process in MiB; 0 if it has ended."""
+    """Return the proportional memory (PSS) of a process in MiB; 0 if it has ended."""
     try:
         return float(psutil.Process(pid).memory_full_info().pss / (1 << 20))
     except psutil.NoSuchProcess:
@@ -143,7 +143,7 @@ def proportional(pid: int) -> float:
 
 
 def words(pid: int) -> str:
-    """The command line of a process, without the interpreter; empty if it has ended."""
+    """Return the command line of a process without the interpreter; an empty text if it has ended."""
     try:
         return " ".join(psutil.Process(pid).cmdline()[1:])
     except psutil.NoSuchProcess:

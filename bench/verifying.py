@@ -1,8 +1,8 @@
-"""The whole read of `verify`: a service's tasks into the table that they are compared in, one page or several at once.
+"""The full read of `verify`: all tasks of a service into the table for the comparison, one page or several at once.
 
 usage: verifying.py [--tasks 225000] [--rounds 3]
 One process reads and one serves; both share two cores. The two ways alternate. Prints resources a second, and the CPU
-seconds of both processes: on a machine that does other things too, these alone tell.
+seconds of both processes: on a shared machine only these can be compared.
 """
 
 import argparse
@@ -32,7 +32,7 @@ A_BATCH = 1000
 
 
 def fill(url: str, headers: dict[str, str], tasks: int) -> None:
-    """Create so many tasks in batches."""
+    """Create a number of tasks by batches."""
     for start in range(0, tasks, A_BATCH):
         entries = [
             {"resource": task(number), "request": {"method": "POST", "url": "Task"}}
@@ -43,7 +43,7 @@ def fill(url: str, headers: dict[str, str], tasks: int) -> None:
 
 
 class Reading(NamedTuple):
-    """Resources a second, and the CPU seconds of who reads and who serves."""
+    """The resources a second, and the CPU seconds of the reader and of the service."""
 
     rate: float
     reader: float
@@ -63,7 +63,7 @@ def read(client: FhirClient, folder: Path, at_once: int) -> Reading:
 
 
 def of_service() -> float:
-    """The CPU seconds of the processes that this one has started."""
+    """Return the CPU seconds of the processes that this one has started."""
     return sum(sum(each.cpu_times()[:2]) for each in psutil.Process().children(recursive=True))
 
 

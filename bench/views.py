@@ -1,7 +1,7 @@
-"""Views of SQL on FHIR beside SQL that was written by hand for the same tables, over the same reports.
+"""Views of SQL on FHIR beside hand-written SQL for the same tables, over the same reports.
 
 usage: views.py [--reports 100000] [--rounds 5] [--out FILE]
-Both make their table in one DuckDB session on two threads, in turns; the shortest of the rounds counts. The SQL by hand
+Both make their table in one DuckDB session on two threads, in turns; the shortest round counts. The hand-written SQL
 reads each body once, by `json_transform`. The tables must be equal. Prints a table and writes `bench/views.json`.
 """
 

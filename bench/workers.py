@@ -1,6 +1,6 @@
-"""`python -m bench.workers`: one import by one process, and by several that load its parts, in turns.
+"""`python -m bench.workers`: the import of a file by one process, and by several workers that load its parts, in turns.
 
-Importer and service share the cores of this machine, or so many of them as are named. The bundled service is over
+Importer and service share the cores of this machine, or a given number of them. The bundled service is over
 DuckDB. Prints a table: rows a second of the load stage, and the CPU seconds of the importer with its workers.
 """
 

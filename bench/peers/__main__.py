@@ -1,4 +1,4 @@
-"""`make bench-peers`: the bundled service beside HAPI FHIR JPA, on one machine, in one run, by the same bodies.
+"""`make bench-peers`: the bundled service beside HAPI FHIR JPA, on one machine, in one run, with the same bodies.
 
 Ours runs over DuckDB and over PostgreSQL, HAPI over PostgreSQL. All are filled alike and stay up, and one at a time is
 busy: each row is measured in rounds, in which the servers take turns. Rows that read come before rows that write.
@@ -30,7 +30,7 @@ SYNCING = 0.3
 """Seconds for which the disk's rate is measured, before each round."""
 
 WARMING = 8
-"""Clients at least before a row's first round: Java compiles what it has done often."""
+"""The least number of clients that warm a server up before a row's first round: Java compiles code that runs often."""
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -54,7 +54,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def fsyncs(folder: Path) -> float:
-    """How often a second the disk stores 8 KiB for good, for one writer."""
+    """Return how often a second one writer can store 8 KiB durably on the disk of a folder."""
     count, began = 0, time.perf_counter()
     with (folder / "fsync").open("wb", buffering=0) as file:
         while (taken := time.perf_counter() - began) < SYNCING:
@@ -65,7 +65,7 @@ def fsyncs(folder: Path) -> float:
 
 
 def filled(one: Server, tasks: int) -> list[str]:
-    """The ids of the tasks that a server now holds. Raises Unable if its search does not find as many as it should."""
+    """Fill a server with tasks; return their ids. Raises Unable if a search does not find all of them."""
     began = time.perf_counter()
     ids = preload(one, tasks)
     say(f"{one.name}: {tasks:,} tasks stored in {time.perf_counter() - began:.0f} s")
@@ -77,7 +77,7 @@ def filled(one: Server, tasks: int) -> list[str]:
 
 
 def measure(given: argparse.Namespace, folder: Path, up: list[Server], database: Cluster) -> Iterator[Line]:
-    """The rows one after another; in each, round by round, the servers in turn."""
+    """Measure the rows one after another. In each round of a row the servers take turns."""
     sender = Sender(folder, {one.name: filled(one, given.tasks) for one in up})
     database.tidy()
     chosen = [work for work in WORKS if not given.only or work.group in given.only]

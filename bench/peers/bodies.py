@@ -1,7 +1,7 @@
-"""What is sent: the reference data, and bodies of tasks, payments and responses, the same for every server.
+"""The bodies that all servers get: reference data, tasks, payments and responses.
 
-A body holds STAMP where its identifier differs from that of its next sending: a load generator replaces it by twelve
-digits, so that no two requests of a run carry the same record.
+A body has STAMP in its identifier. The load generator replaces it by twelve digits, so that no two requests of a run
+carry the same record.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ BASE_URL = "http://peers.example"
 """The address under which the service of ours is known, as a response names its questionnaire by it."""
 PEOPLE = 1_000
 OWED = 9_000_000
-"""Dollars that each patient owes: more than any run pays."""
+"""The dollars that each patient owes: more than any run pays."""
 SYSTEM = "urn:chartferry:peers"
 BUNDLE = 500
 
@@ -39,7 +39,7 @@ Body = dict[str, Any]
 
 
 def reference() -> Iterator[Body]:
-    """All records that the bodies name, each before those that name it."""
+    """Return all records that the bodies name. A record comes before those that refer to it."""
     owed = ({**claim, "total": {"value": OWED, "currency": "USD"}} for claim in claims(PEOPLE, 0))
     return chain(practitioners(), patients(PEOPLE), owed, questionnaires())
 
@@ -121,7 +121,7 @@ def singles(kind: str, number: int) -> list[bytes]:
 
 
 def bundles(kind: str, number: int, bundle_type: str, conditional: bool) -> list[bytes]:
-    """So many bundles of creates. Servers differ in the bundle's type alone."""
+    """Return bundles of creates. Only the type of a Bundle depends on the server."""
     return [
         orjson.dumps(
             {"resourceType": "Bundle", "type": bundle_type, "entry": list(entries(kind, at * BUNDLE, conditional))}
@@ -141,7 +141,7 @@ def stamped(body: bytes, number: int) -> bytes:
 
 
 def loading() -> list[bytes]:
-    """The reference data as transactions that keep the ids, for a server without a command that loads it."""
+    """Return the reference data as transactions that keep the ids: for servers without a command to load it."""
     found, size = list(reference()), 250
     parts = (found[at : at + size] for at in range(0, len(found), size))
     return [

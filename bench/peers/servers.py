@@ -1,6 +1,6 @@
 """The servers that are compared, each started empty and filled by its own means, and the PostgreSQL below them.
 
-All is made in folders of its own and gone at the end.
+Each server has a folder of its own, which is removed at the end.
 """
 
 import json
@@ -30,7 +30,7 @@ DEBIAN = Path("/usr/lib/postgresql")
 INSTALL = "on Debian: apt-get install openjdk-17-jdk-headless maven postgresql wrk"
 PROGRAMS = ("java", "mvn", "wrk")
 USER = "bench"
-# Under whom PostgreSQL runs: it refuses root.
+# The user that PostgreSQL runs as: it refuses root.
 POSTGRES_USER = "nobody" if os.geteuid() == 0 else None
 POSTGRES = {"shared_buffers": "512MB", "max_wal_size": "8GB", "max_connections": "200", "listen_addresses": "127.0.0.1"}
 HEAP = "2g"
@@ -38,12 +38,12 @@ JSON = "application/fhir+json"
 
 
 class Unable(Exception):
-    """The comparison cannot be made here; the text says why, and what to do."""
+    """The comparison cannot be made on this machine. The message says why, and what to do."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server that answers. search: what its search takes beyond ours to give an exact total."""
+    """A running server. search: the additional parameters that its search needs for an exact total."""
 
     name: str
     url: str
@@ -56,14 +56,14 @@ class Server:
 
 
 def missing() -> str | None:
-    """One sentence that names the programs that are not installed; None if all are."""
+    """Return a sentence that names the missing programs; None if all are installed."""
     absent = [program for program in PROGRAMS if not shutil.which(program)]
     absent += [] if postgres_programs() else ["PostgreSQL"]
     return f"Not installed: {', '.join(absent)}. Install them first; {INSTALL}" if absent else None
 
 
 def postgres_programs() -> Path | None:
-    """The folder of the newest PostgreSQL that is installed."""
+    """Return the folder of the newest installed PostgreSQL."""
     found = sorted(DEBIAN.glob("*/bin"), key=lambda folder: folder.parent.name.zfill(3))
     path = shutil.which("initdb")
     return found[-1] if found else Path(path).resolve().parent if path else None
@@ -73,7 +73,7 @@ def postgres_programs() -> Path | None:
 
 
 class Cluster:
-    """A PostgreSQL of the benchmark's own, with a user and a password that nobody else knows."""
+    """A PostgreSQL server of the benchmark, with a random password."""
 
     def __init__(self, port: int, password: str) -> None:
         self.port, self.password = port, password
@@ -85,11 +85,11 @@ class Cluster:
             connection.execute(statement.encode())
 
     def settle(self) -> None:
-        """Write what is not yet in the tables' files, so that it does not happen in another's time."""
+        """Make a checkpoint, so that none falls into the time of the next server."""
         self.execute("CHECKPOINT")
 
     def tidy(self) -> None:
-        """Do at once what autovacuum would do some time after the tasks were loaded."""
+        """Vacuum and analyze the tables, as autovacuum would do some time after the load."""
         for database in ("ours", "hapi"):
             self.execute("VACUUM ANALYZE", database)
         self.settle()
@@ -97,7 +97,7 @@ class Cluster:
 
 @contextmanager
 def cluster() -> Iterator[Cluster]:
-    """A new cluster with the databases `ours` and `hapi`, which keeps its promises: fsync is on."""
+    """Start a new cluster with the databases `ours` and `hapi`. Its commits are durable: fsync is on."""
     programs = postgres_programs()
     assert programs
     folder = Path(tempfile.mkdtemp(prefix="peers-postgres-"))
@@ -140,7 +140,7 @@ def free_port() -> int:
 
 @contextmanager
 def ours(name: str, store: str, folder: Path, workers: int = 1) -> Iterator[Server]:
-    """The bundled service by so many processes over a new store, with the reference data in it."""
+    """Start the bundled service with a number of processes, over a new store with the reference data."""
     folder.mkdir()
     settings = {"FHIR_SERVICE_STORE": store, "FHIR_SERVICE_AUDIT": str(folder / "audit.ndjson")}
     program = (sys.executable, "-m", "fhir_service")
@@ -166,7 +166,7 @@ def build() -> None:
 
 @contextmanager
 def hapi(name: str, made: Cluster, folder: Path) -> Iterator[Server]:
-    """HAPI over the cluster, with the reference data in it."""
+    """Start HAPI over the cluster, and give it the reference data."""
     folder.mkdir()
     settings = {
         "HAPI_URL": f"jdbc:postgresql://127.0.0.1:{made.port}/hapi?reWriteBatchedInserts=true",
@@ -194,7 +194,7 @@ def version() -> str:
 
 
 def run(*command: object, settings: dict[str, str] | None = None, user: str | None = None, cwd: Path = ROOT) -> str:
-    """What a program prints. Raises Unable with the last line of its complaint."""
+    """Run a program; return what it prints. Raises Unable with the last line of its error output."""
     done = subprocess.run(
         [str(word) for word in command], cwd="/" if user else cwd, env=environment() | (settings or {}),
         capture_output=True, text=True, check=False, user=user,
@@ -209,7 +209,7 @@ def run(*command: object, settings: dict[str, str] | None = None, user: str | No
 def started(
     name: str, command: tuple[object, ...], log: Path, settings: dict[str, str], user: str | None = None, end: int = 15
 ) -> Iterator["subprocess.Popen[str]"]:
-    """A server's process, ended with the block by the signal `end`."""
+    """Start the process of a server. It gets the signal `end` when the block ends."""
     with (
         log.open("w") as errors,
         subprocess.Popen(
@@ -229,7 +229,7 @@ def started(
 
 
 def first_line(name: str, process: "subprocess.Popen[str]", log: Path) -> str:
-    """The line in which a server says that it answers."""
+    """Return the line that a server prints when it is ready."""
     assert process.stdout
     line = process.stdout.readline()
     if not line:

@@ -10,7 +10,7 @@ from bench.peers.work import Measured, Work, told_wrong
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the table: each server's rounds, and how often a second the disk synced meanwhile."""
+    """A row of the table: the rounds of each server, and the syncs a second of the disk before them."""
 
     work: Work
     rounds: dict[str, list[Measured]]
@@ -41,13 +41,13 @@ def cells(line: Line, servers: Sequence[str]) -> list[str]:
 
 
 def rate(rounds: Sequence[Measured]) -> str:
-    """The median of the rounds, and every answer that was not the expected one."""
+    """Return the median rate of the rounds, with the number of unexpected answers."""
     errors = wrong(rounds)
     return f"{median(rounds):,.0f}" + (f" (errors: {told_wrong(errors)})" if errors else "")
 
 
 def ratio(own: Sequence[Measured], peer: Sequence[Measured]) -> str:
-    """How many times the peer's rate; a rate with errors is not compared."""
+    """Return the rate as a multiple of the peer's. A rate with unexpected answers is not compared."""
     if wrong(own) or wrong(peer) or not median(peer):
         return "-"
     times = median(own) / median(peer)

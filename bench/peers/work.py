@@ -20,9 +20,9 @@ from bench.peers.servers import Server, Unable, run
 LUA = Path(__file__).with_name("send.lua")
 BUNDLE_CLIENTS = 4
 LOST = "lost"
-"""In the place of a status: no answer came."""
+"""The status of a request that got no answer."""
 TEMPLATES = 8
-"""Different bundles of a kind; each sending has identifiers of its own."""
+"""The number of different bundles of a kind. Each time one is sent it gets new identifiers."""
 SINGLES = 2_000
 PAGE = 20
 KINDS = {"tasks": "Task", "payments": "PaymentNotice", "responses": "QuestionnaireResponse"}
@@ -55,7 +55,7 @@ GROUPS = tuple(dict.fromkeys(work.group for work in WORKS))
 
 @dataclass(frozen=True)
 class Measured:
-    """What one server did in one round. wrong: answers by status other than the one expected, and lost requests."""
+    """The outcome of one server in one round. wrong: unexpected answers by status, and lost requests."""
 
     seconds: float
     right: int
@@ -65,7 +65,7 @@ class Measured:
 
     @property
     def rate(self) -> float:
-        """Right answers a second, of entries for a bundle."""
+        """Return the expected answers a second; for bundles, the entries a second."""
         return self.right / self.seconds
 
 
@@ -73,13 +73,13 @@ class Measured:
 
 
 class Sender:
-    """Sends requests by wrk; the files of bodies and paths that its script reads are in a folder."""
+    """Send requests by wrk. Its script reads bodies and paths from files in a folder."""
 
     def __init__(self, folder: Path, ids: dict[str, list[str]]) -> None:
         self._folder, self._ids = folder, ids
 
     def measure(self, server: Server, work: Work, seconds: float, number: int) -> Measured:
-        """One round. number: up to 9999, of the run; two runs of the same number send the same bodies."""
+        """Return the outcome of one round. number: the run's, up to 9999; runs of one number send the same bodies."""
         if work.group == "bundles":
             return send_bundles(server, work, seconds, number)
         method, path, expected = {
@@ -106,7 +106,7 @@ def searches(beyond: str) -> list[str]:
 
 
 def wrk(server: Server, clients: int, seconds: float, method: str, path: str, file: Path, number: int) -> str:
-    """What wrk and its script print; the script's line of JSON is the last. Raises Unable."""
+    """Run wrk; return what it and its script print. The last line is the script's JSON. Raises Unable."""
     headers = [word for name, value in server.headers.items() for word in ("-H", f"{name}: {value}")]
     limits = ("-d", f"{max(1, round(seconds))}s", "--timeout", "60s")
     arguments = (method, path, file, number)
@@ -129,9 +129,9 @@ def told(printed: str, expected: str) -> Measured:
 
 
 class Bundles:
-    """Clients that post bundles until a time. A bundle that is under way then is waited for, and counts with its time.
+    """Clients that post bundles until a deadline. A bundle under way at the deadline is waited for, and counts.
 
-    wrk would drop it: of a server that takes two seconds for a bundle, a third of five seconds' work.
+    wrk would drop it: with two seconds for a bundle and a deadline of five, that is a third of the work.
     """
 
     def __init__(self, server: Server, templates: list[bytes], number: int) -> None:
@@ -142,7 +142,7 @@ class Bundles:
         """The ids of the tasks that were created."""
 
     def send(self, clients: int, numbers: Iterable[int], seconds: float = float("inf")) -> float:
-        """Send the bundles of these numbers, until the time is over. Gives the seconds that it took."""
+        """Send the bundles of these numbers until the deadline. Return the seconds that it took."""
         began, shared = time.perf_counter(), iter(numbers)
         threads = [threading.Thread(target=self._client, args=(shared, began + seconds)) for _ in range(clients)]
         for thread in threads:
@@ -167,7 +167,7 @@ class Bundles:
         connection.close()
 
     def _count(self, status: str, content: bytes) -> None:
-        """Count each entry under the status of its answer, or under the bundle's if that failed as a whole."""
+        """Count each entry by its status, or by the status of the bundle if that failed as a whole."""
         statuses = Counter(one.decode() for one in _STATUS.findall(content)) if status == "200" else Counter()
         if unanswered := BUNDLE - statuses.total():
             statuses[status if status != "200" else LOST] += unanswered
@@ -188,7 +188,7 @@ def send_bundles(server: Server, work: Work, seconds: float, number: int) -> Mea
 
 
 def preload(server: Server, tasks: int) -> list[str]:
-    """Store so many tasks, a multiple of the bundle's size, and give their ids in any order. Raises Unable."""
+    """Store tasks, a multiple of the bundle's size. Return their ids in any order. Raises Unable."""
     sender = Bundles(server, bundles("Task", TEMPLATES, server.bundle_type, conditional=False), 0)
     sender.send(BUNDLE_CLIENTS, range(tasks // BUNDLE))
     if sender.wrong or len(sender.tasks) != tasks:
@@ -199,5 +199,5 @@ def preload(server: Server, tasks: int) -> list[str]:
 
 
 def told_wrong(wrong: Counter[str]) -> str:
-    """`3 of status 500, 1 lost`."""
+    """Return unexpected answers as text, such as `3 of status 500, 1 lost`."""
     return ", ".join(f"{times:,} {'' if one == LOST else 'of status '}{one}" for one, times in sorted(wrong.items()))
