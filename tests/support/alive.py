@@ -1,10 +1,10 @@
-"""Tells whether processes that are no children of this one have ended."""
+"""Ask whether a process that is not a child of this one still runs."""
 
 import psutil
 
 
 def lives(process_id: int) -> bool:
-    """True if the process runs. One that ended does not, even before it is reaped, which may take seconds."""
+    """True if the process runs. An ended process that was not reaped yet does not run."""
     try:
         return bool(psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

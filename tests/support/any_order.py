@@ -1,4 +1,4 @@
-"""Commands on a home as the dice fall, and how chart and ledger agree after each."""
+"""Random sequences of commands on a home, with the checks of chart and ledger after each command."""
 
 import json
 from collections import Counter
@@ -20,7 +20,7 @@ COMMANDS = {"new": 6, "same": 6, "corrected": 3, "retry": 1, "undo": 2, "again":
 
 
 class Sequence:
-    """A home on which commands are run as the dice fall."""
+    """A home on which commands are run in random order."""
 
     def __init__(self, home, target, asked, chartferry, dice):
         self.home, self.target, self.asked, self.chartferry, self.dice = home, target, asked, chartferry, dice
@@ -77,7 +77,7 @@ class Sequence:
     # -- what is there
 
     def there(self):
-        """Ids of what stands in the chart, by type."""
+        """Return the ids of the resources at the target, by type."""
         return {
             kind: {body["id"] for body in self.target.of(kind) if body["status"] not in TAKEN_BACK}
             for kind in TYPES.values()

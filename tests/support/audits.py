@@ -1,4 +1,4 @@
-"""Audits of services in tests: their lines, records that are added to them, and `audit verify`."""
+"""Audit files in tests: read their lines, add records, and run `audit verify`."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def verify(path: Path, *former: Path | str) -> Result:
 
 
 def written(path: Path, *numbers: int) -> None:
-    """A process that adds a record for each number, and ends."""
+    """Run a process that adds an audit record for each number."""
     file = ChainedFile(path)
     for number in numbers:
         file.append([b'{"n":%d}' % number], keep=True)

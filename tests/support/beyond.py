@@ -1,4 +1,4 @@
-"""A place beyond the home where others put exports: a folder, or a prefix of a bucket."""
+"""An inbox outside the home, where other systems put exports: a folder, or a prefix of a bucket."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,7 +8,7 @@ from tests.support.fake_s3 import FakeBucket
 
 
 class Beyond:
-    """A place where others put exports."""
+    """An inbox outside the home."""
 
     def __init__(self, place: str, bucket: FakeBucket) -> None:
         self.place, self.bucket = place, bucket
@@ -17,7 +17,7 @@ class Beyond:
     def put(self, name: str, *rows: str, text: str | None = None) -> None:
         body = (text or PAYMENTS + "".join(f"{row}\n" for row in rows)).encode()
         if "://" in self.place:
-            self.puts += 1  # a second each, as if nobody puts twice within one
+            self.puts += 1  # one second apart: no two files get the same time
             at = datetime.now(UTC) - self.ago + timedelta(seconds=self.puts)
             self.bucket.objects[f"in/box/{name}"] = (body, at)
             return

@@ -1,4 +1,4 @@
-"""Bodies of creates, entries of batches, and how many resources a search counts, for tests of the service."""
+"""Bodies of creates, entries of batches, and totals of searches, for tests of the service."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ TASK: dict[str, Any] = {
     "description": "x",
     "requester": {"reference": "Practitioner/dr1"},
 }
-"""A task with what it needs, and no more."""
+"""A task with its required elements only."""
 
 
 def task(number: int, **changed: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A Redis of a test, which keeps nothing."""
+"""A Redis server for tests, without persistence."""
 
 import shutil
 import socket
@@ -16,7 +16,7 @@ REDIS = shutil.which("redis-server")
 
 @contextmanager
 def redis_server(folder: Path) -> Iterator[str]:
-    """Give the address of a broker, on a socket in the folder, once it answers."""
+    """Start a broker on a socket in the folder. Yield its address once it answers."""
     if REDIS is None:
         pytest.skip("the program redis-server is not installed")
     path = folder / "redis"

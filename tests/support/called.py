@@ -1,4 +1,4 @@
-"""`fhir-service` in a process of its own, in this one, or serving, with no settings but those given."""
+"""Run `fhir-service` in a separate process or in this one, or serve, without the user's settings."""
 
 import contextlib
 import os
@@ -17,12 +17,12 @@ UNHEARD = {"FHIR_SERVICE_AUDIT": os.devnull}
 
 
 def run(*arguments, env=None, cwd=None):
-    """A command in a process of its own."""
+    """Run a command in a separate process."""
     return finish([*COMMAND, *map(str, arguments)], env=CLEAN | (env or {}), cwd=cwd, timeout=60)
 
 
 def called(*arguments, **settings):
-    """A command in this process: for what needs no process of its own."""
+    """Run a command in this process, which is faster."""
     umask = os.umask(0)
     try:
         return CliRunner(env=dict.fromkeys(set(os.environ) - set(CLEAN)) | settings).invoke(
@@ -34,7 +34,7 @@ def called(*arguments, **settings):
 
 @contextlib.contextmanager
 def serving(*arguments, **options):
-    """A service in a process of its own, and the line that it printed."""
+    """Run a service in a separate process. Yield it, and the line that it printed."""
     command = [*COMMAND, "serve", *map(str, arguments)]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     process = start(command, text=True, env=CLEAN, **pipes)
@@ -47,7 +47,7 @@ def serving(*arguments, **options):
 
 
 def command_output(*arguments):
-    """The output of a command over a database, which succeeds, and is not audited."""
+    """Return the output of a command on a database. Asserts that it succeeds and writes no audit."""
     done = called(*arguments, **UNHEARD)
     assert done.exit_code == 0, done.output
     return done.stdout

@@ -92,7 +92,7 @@ def _performers(t: Tables) -> Answer:
 
 
 def _standing(t: Tables) -> list[Row]:
-    """The results that no report names, or one that is no error."""
+    """Return the results that no report names, and those of reports that are not entered in error."""
     stands = {row["report_id"] for row in right(t)}
     named: dict[str, list[str]] = defaultdict(list)
     for row in t["diagnostic_report_result"]:
@@ -131,7 +131,7 @@ def _abnormal(t: Tables) -> Answer:
 
 
 def _is_abnormal(row: Row) -> bool | None:
-    """True outside the range, else what the interpretation says: the made-up laboratory's verdicts say the same."""
+    """True if the value is outside its range; without a range, if the interpretation says so."""
     low, high, said = row["range_low"], row["range_high"], row["interpretation"]
     if row["value"] is None or (low is None and high is None):
         return None if said is None else said != "N"
@@ -163,7 +163,7 @@ BANDS = ((20, "severe"), (15, "moderately severe"), (10, "moderate"), (5, "mild"
 
 
 def _phq9(t: Tables) -> list[tuple[str, datetime, str, int]]:
-    """Return patient, time, response and sum of the complete PHQ-9, in order: points of the answers, added up."""
+    """Return patient, time, response and sum of points of each complete PHQ-9, in order."""
     answers = [row for row in t["answer"] if row["questionnaire"] == "PHQ9" and row["option_code"] in POINTS]
     found = groups(answers, "patient_id", "authored_at", "response_id")
     nine = ((*key, sum(POINTS[r["option_code"]] for r in rows[:9])) for key, rows in found.items() if len(rows) >= 9)

@@ -1,4 +1,4 @@
-"""A feed of a clinic whose patients are named by numbers of its own, with the crosswalk that knows them."""
+"""A feed of a clinic that has its own numbers for patients, with their crosswalk."""
 
 from pathlib import Path
 

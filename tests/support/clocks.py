@@ -1,7 +1,7 @@
-"""Processes whose clocks are apart, as those of machines are, by a library that answers for the system's.
+"""Processes with different clocks, as on different machines: a preloaded library answers for the system's clock.
 
-Only the time of day is another one. What measures time that passes, and the times of files, stay as they are. Debian's
-`faketime` does not do: with one of its settings `time.sleep` of Python fails, with the other it never returns.
+Only the time of day differs. Monotonic clocks and the times of files stay as they are. Debian's `faketime` does not
+work: with one of its settings Python's `time.sleep` fails, with the other it never returns.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 COMPILER = shutil.which("cc")
 APART = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
-"""Begins a command with process numbers of its own: that it died is known by its silence, as on another machine."""
+"""Start a command in a new process namespace: others notice its death only by its silence, as on another machine."""
 LACKING = "clocks apart need Linux, root, the program unshare, and a C compiler"
 CAN = bool(COMPILER) and os.geteuid() == 0 and shutil.which("unshare") is not None
 SOURCE = r"""

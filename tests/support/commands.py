@@ -1,4 +1,4 @@
-"""The two commands as a user types them, each in its own process, and a client that looks into a home's service."""
+"""The two commands as a user types them, each in a separate process, and a client of the service over a home."""
 
 import json
 import os
@@ -23,36 +23,36 @@ OUTCOMES = "created adopted unchanged updated superseded skipped refused in_doub
 
 
 def command(name: str, *arguments: object) -> list[str]:
-    """`chartferry` or `fhir-service` of this environment, with its arguments."""
+    """Return the command line of `chartferry` or `fhir-service` in this environment."""
     return [str(BIN / name), *map(str, arguments)]
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of a user who has set nothing of ours."""
+    """Return an environment without any variable of ours."""
     return {name: value for name, value in os.environ.items() if not name.startswith(OURS)} | more
 
 
 def forget_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for a command in this process."""
+    """Remove all variables of ours from the environment of this process."""
     for name in [name for name in os.environ if name.startswith(OURS)]:
         monkeypatch.delenv(name)
 
 
 def run(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end; what it prints, as text. No command may ever show a traceback."""
+    """Run a command to its end; return what it prints. Asserts that it shows no traceback."""
     done = finish(command(name, *arguments), env=environment(), timeout=60 * MINUTES)
     assert "Traceback" not in done.stdout + done.stderr
     return done
 
 
 def load(home: Path, reference: Path) -> subprocess.CompletedProcess[str]:
-    """Reference data into the store of a home."""
+    """Load reference data into the store of a home."""
     home.mkdir(parents=True, exist_ok=True)
     return run("fhir-service", "load", "--store", home / "service.duckdb", reference)
 
 
 def home_with(store: Path, folder: Path) -> Path:
-    """A new home over a copy of a loaded store, which no process has open."""
+    """Make a home over a copy of a loaded store. No process may have that store open."""
     folder.mkdir()
     shutil.copy(store, folder / "service.duckdb")
     return folder
@@ -60,7 +60,7 @@ def home_with(store: Path, folder: Path) -> Path:
 
 @contextmanager
 def listening(home: Path, **environ: str) -> Iterator[str]:
-    """The address of a service over a home's store, which every command of that home then uses."""
+    """Run a service over a home's store; yield its address. All commands of that home then use this service."""
     arguments = command("fhir-service", "serve", "--store", home / "service.duckdb", "--port", 0)
     with start(arguments, stdout=subprocess.PIPE, text=True, env=environment(**environ)) as service:
         try:
@@ -73,7 +73,7 @@ def listening(home: Path, **environ: str) -> Iterator[str]:
 
 @contextmanager
 def serving(home: Path) -> Iterator[httpx.Client]:
-    """The service over a home's store, and a client of it with the importer's own credentials."""
+    """Run a service over a home's store. Yield a client with the importer's credentials."""
     with listening(home) as url:
         credentials = json.loads((home / "credentials.json").read_text(encoding="utf-8"))
         form = {name: credentials[name] for name in ("client_id", "client_secret")}
@@ -84,7 +84,7 @@ def serving(home: Path) -> Iterator[httpx.Client]:
 
 
 def resources(client: httpx.Client, kind: str) -> list[dict[str, Any]]:
-    """All resources of a type, page after page; as many, and as many different ones, as the first page promises."""
+    """Return all resources of a type. Asserts that their number equals `total`, and that none comes twice."""
     page = client.get(f"/{kind}", params={"_count": 1000}).raise_for_status().json()
     total, found = page["total"], list(page.get("entry", []))
     while following := next((link["url"] for link in page["link"] if link["relation"] == "next"), None):
@@ -95,12 +95,12 @@ def resources(client: httpx.Client, kind: str) -> list[dict[str, Any]]:
 
 
 def totals(client: httpx.Client, *kinds: str) -> dict[str, int]:
-    """How many resources of each type the service has."""
+    """Return the number of resources of each type."""
     return {kind: client.get(f"/{kind}", params={"_count": 1}).raise_for_status().json()["total"] for kind in kinds}
 
 
 def totals_close(summary: dict[str, Any]) -> None:
-    """Of each batch of an import: records = accepted + rejected, and accepted = the outcomes and what waits."""
+    """Assert of each batch that records = accepted + rejected, and accepted = all outcomes + planned rows."""
     for batch in summary["batches"]:
         counts = batch["counts"]
         assert counts["records"] == counts["accepted"] + counts["rejected"]

@@ -23,7 +23,7 @@ def task_in(found: Running, path: str) -> list[str]:
 
 
 def authorized(store: str) -> dict[str, str]:
-    """The headers of a new client of a store."""
+    """Return the headers of a new client of a store."""
     opened = Service.open(Settings(store=store, audit=os.devnull))
     client = opened.auth.add_client("load")
     form = {"grant_type": "client_credentials"} | {name: client[name] for name in ("client_id", "client_secret")}

@@ -1,8 +1,9 @@
-"""What `make test` leaves to `make test-all`, which tries all seeds and all combinations of parameters.
+"""Choose the cases that `make test` runs. `make test-all` runs all seeds and all combinations of parameters.
 
-Of tests that are marked `crossed` it tries each value of each parameter; of those marked `alike`, their first case; of
-seeds, one in 32. Of what a whole file runs on, such as both databases, a case has one in `make test`, and the file's
-next case the other, so that a file of several cases has both; a case has all of them where it is marked `on_both`.
+A test marked `crossed` runs with each value of each parameter, though not with each combination; one marked `alike`
+with its first case; of seeds, one in 32 runs. Where a whole file runs on several grounds, such as both databases, a
+case runs on one of them and the next case on the other, so that the file uses both. A test marked `on_both` runs on
+all.
 """
 
 import itertools
@@ -14,26 +15,26 @@ from zlib import crc32
 import pytest
 
 SEED = "seed"
-"""The parameter that chooses how a test's law is tried."""
+"""The parameter that holds the seed of a test."""
 SEEDS_OF = 32
 GROUNDS = ("postgresql", "bare", "bucket", "duckdb", "sqlite", "with additions", "folder")
-"""What a file's tests run on, by the ids of the parameter that says so.
+"""The grounds that a file's tests run on, by the ids of their parameter.
 
-A file with one case alone has it on the first that it can: of databases the one that several write to at once, of
-targets the one that can be given a record twice, of stores the one that is asked over a network.
+A file with a single case uses the first possible ground: the database with several writers, the target that could store
+a record twice, the store behind a network.
 """
 Case = tuple[int, ...]
-"""Which value a test has of each parameter, as numbers."""
+"""The position of a test's value in each of its parameters."""
 
 
 def every_second(values: Iterable[object], first: int = 0) -> list[Any]:
-    """Parameters of examples that are alike: `make test` tries every second one, the others those with `first` 1."""
+    """Return these values, every second one marked for `make test-all` only. first: the first without the mark."""
     marks = (() if place % 2 == first else pytest.mark.long for place in itertools.count())
     return [pytest.param(value, marks=mark) for value, mark in zip(values, marks, strict=False)]
 
 
 def leave_for_long(items: Sequence[pytest.Item]) -> None:
-    """Mark as long what `make test` leaves out."""
+    """Mark the tests that `make test` leaves out as `long`."""
     for tests in _by_function(items):
         if tests[0].get_closest_marker("alike"):
             _leave(_beside_the_first(tests))
@@ -56,7 +57,7 @@ def _leave(tests: Iterable[pytest.Function]) -> None:
 
 
 def _later(seeds: Iterable[object]) -> set[object]:
-    """Return those of a test's seeds that are left out."""
+    """Return the seeds of a test that are left out."""
     all_of_them = list(dict.fromkeys(seeds))
     return set(all_of_them[max(1, len(all_of_them) // SEEDS_OF) :])
 
@@ -65,20 +66,20 @@ Ids = tuple[str, ...]
 
 
 def _beside_the_first(tests: Sequence[pytest.Function]) -> Iterator[pytest.Function]:
-    """Yield the tests that are left out so that a function's first case stays, on all that it runs on."""
+    """Yield the tests to leave out: all cases of a function but its first, which stays on all of its grounds."""
     _, first = _on(tests[0])
     yield from (test for test in tests if _on(test)[1] != first)
 
 
 def _on(test: pytest.Function) -> tuple[Ids, Ids]:
-    """Return a test's ids of what it runs on, and its case: its function and the other ids."""
+    """Return the ids of a test's grounds, and its case: its function and all other ids."""
     ids = [str(each) for each in test.callspec._idlist]
     on = tuple(each for each in ids if each in GROUNDS)
     return on, (test.nodeid.partition("[")[0], *(each for each in ids if each not in GROUNDS))
 
 
 def on_one_ground_each(tests: Sequence[tuple[Ids, Ids]]) -> set[tuple[Ids, Ids]]:
-    """Return of each case of a file one that is kept: on the ground that fewest of the file are on so far."""
+    """Return one test for each case of a file, on the ground that the fewest tests of the file use so far."""
     grounds = defaultdict[Ids, list[Ids]](list)
     for on, case in tests:
         grounds[case].append(on)
@@ -93,10 +94,10 @@ def on_one_ground_each(tests: Sequence[tuple[Ids, Ids]]) -> set[tuple[Ids, Ids]]
 
 
 def covering(cases: Sequence[Case]) -> set[Case]:
-    """Return few of these, always the same, among which is each value of each parameter.
+    """Return a few of these cases, always the same ones, that contain each value of each parameter.
 
-    Each value of the longest parameter has one, and more only where these leave a value out. Which values meet does not
-    follow from their places in the row.
+    There is one case for each value of the longest parameter, and more only for values that are then missing. Which
+    values are combined does not depend on their order.
     """
     mixed = sorted(cases, key=lambda case: crc32(repr(case).encode()))
     sizes = [len(set(values)) for values in zip(*cases, strict=True)]
@@ -112,12 +113,12 @@ def covering(cases: Sequence[Case]) -> set[Case]:
 
 
 def _by_function(items: Iterable[pytest.Item]) -> Iterator[list[pytest.Function]]:
-    """Yield the tests of each function that has parameters, without those that are long by themselves."""
+    """Return the tests of each function with parameters, without those marked `long`."""
     return _by(items, "[")
 
 
 def _by_file(items: Iterable[pytest.Item]) -> Iterator[list[pytest.Function]]:
-    """Yield the same tests by file."""
+    """Return the tests with parameters of each file, without those marked `long`."""
     return _by(items, "::")
 
 
@@ -130,7 +131,7 @@ def _by(items: Iterable[pytest.Item], end: str) -> Iterator[list[pytest.Function
 
 
 def _cases(tests: Sequence[pytest.Function]) -> list[Case]:
-    """Return which values each test has. Names that get their values together are one parameter."""
+    """Return the values of each test. Names that get their values together count as one parameter."""
     named = [[str(each) for each in test.callspec._idlist] for test in tests]
     numbers = [{name: number for number, name in enumerate(dict.fromkeys(names))} for names in zip(*named, strict=True)]
     return [tuple(of[name] for of, name in zip(numbers, names, strict=True)) for names in named]

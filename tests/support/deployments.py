@@ -1,4 +1,4 @@
-"""What the hosts of one deployment share: a target, a ledger and a bucket, each reached by the network."""
+"""The parts that the hosts of one deployment share: a target, a ledger and a bucket, reached over the network."""
 
 from collections.abc import Mapping
 
@@ -30,12 +30,12 @@ def settings(
 
 
 def reached(joined: Network, url: str) -> str:
-    """Let hosts reach what listens at an address of this machine's loopback; return the address for them."""
+    """Make a loopback address of this machine reachable for hosts. Return the address that they use."""
     return f"http://{joined.address}:{joined.serve(int(url.rpartition(':')[2]))}"
 
 
 def database(joined: Network, url: str) -> str:
-    """Let hosts reach a database of the tests' PostgreSQL; return its address for them, without the scheme."""
+    """Make a database of the tests' PostgreSQL reachable for hosts. Return its address for them, without the scheme."""
     at = make_url(url)
     port = joined.serve(path=f"{at.query['host']}/.s.PGSQL.5432")
     return f"tests@{joined.address}:{port}/{at.database}"

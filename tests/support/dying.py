@@ -2,9 +2,10 @@
 
 `python -m tests.support.dying PHASE N STORE [AUDIT]`
 
-Phases: waiting (taken in, the writer has not begun), rules, append, commit (before it), committed (after it, no
-answer), answering (an answer has gone out); of what is stored ahead of the tables: catching up (before it), caught up
-(in the tables, the file not begun anew); over PostgreSQL: stored (after the commit, no answer).
+Phases: waiting (before the writer begins), rules, append, commit (before the commit), committed (after it, before the
+answer), answering (after an answer); for writes ahead of the tables: catching up (before they are copied into the
+tables), caught up (after that, before the file is emptied); on PostgreSQL: stored (after the commit, before the
+answer).
 """
 
 import os
@@ -29,7 +30,7 @@ def die() -> None:
 
 
 def at_call(number: int, after: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Returns what makes functions that die before (or after) their n-th call: of all that it made together."""
+    """Return a function that wraps others so that the process dies at the n-th call of all of them together."""
     calls = 0
 
     def dying(function: Callable[..., Any]) -> Callable[..., Any]:

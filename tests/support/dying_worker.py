@@ -1,8 +1,8 @@
-"""A worker of which the first one to reach a step kills itself: `python -m tests.support.dying_worker STEP MARK`.
+"""A worker of loads; the first one that reaches a step kills itself: `python -m tests.support.dying_worker STEP MARK`.
 
-Steps: claimed (it has a part, and has read nothing), intended (rows are committed as being sent, nothing went out),
-sent (the target has answered, nothing is written), settled (the outcomes are), loaded (all rows of the part are done),
-told (its outcome is written too). MARK is a file that is made by who dies: no second one does.
+Steps: claimed (it has a part and has read nothing), intended (the intents are committed, nothing is sent), sent (the
+target has answered, no outcome is written), settled (the outcomes are written), loaded (all rows of the part are done),
+told (the part's outcome is written, too). The worker that dies makes the file MARK, so that no second one dies.
 """
 
 import os
@@ -21,7 +21,7 @@ STEPS = ("claimed", "intended", "sent", "settled", "loaded", "told")
 
 
 def then_die(mark: Path, owner: Any, name: str, after: bool = True) -> None:
-    """Let the first process of all die before or after its first call of a function."""
+    """Kill the first process that calls a function, before or after that call."""
     function: Callable[..., Any] = getattr(owner, name)
 
     def called(*args: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A ledger as earlier versions kept it: texts that many records share as numbers of a table, or in each row."""
+"""Ledgers in the schemas of earlier versions."""
 
 from pathlib import Path
 from typing import Any

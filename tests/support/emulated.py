@@ -1,4 +1,4 @@
-"""Servers that speak the protocols of the clouds' object stores, where they are installed."""
+"""Servers that emulate the object stores of the clouds, if they are installed."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -21,7 +21,7 @@ SERVERS = [
 
 @contextmanager
 def emulated(serve: Served, folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Serve a container or bucket of the name, where the environment says it is."""
+    """Serve a container or bucket with this name, and set the environment variables that lead to it."""
     with serve(folder, name) as environ:
         for variable, value in environ.items():
             monkeypatch.setenv(variable, value)

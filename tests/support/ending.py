@@ -1,4 +1,4 @@
-"""Processes of tests that end at once: to free their modules and tests takes seconds, which the system does anyway."""
+"""End processes of tests at once: to free their modules would take seconds."""
 
 import atexit
 import os

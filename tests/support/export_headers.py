@@ -1,7 +1,8 @@
-"""Exports of other systems for drafts: their headers as data (`tests/pipelines/feeds/headers`), their cells made up.
+"""Exports of other systems, to draft feeds from: real headers as data (`tests/pipelines/feeds/headers`), invented
+cells.
 
-A line of the data is a column: its name, how its cells look, and what it is of ours: a column's name, `-` for none,
-`?name` for one that only a person can settle. Several that are as right are separated by `/`.
+A line of the data is a column: its name, the look of its cells, and our column for it: a name, `-` for none, or `?name`
+if only a person can decide. Equally right names are separated by `/`.
 """
 
 import csv
@@ -23,7 +24,7 @@ THINGS = ("call back", "send the letter", "check the lab", "renew the form", "sc
 
 
 class Wanted(NamedTuple):
-    """A column of an export. ours: what it is, each text as right as the others."""
+    """A column of an export. ours: the right answers for it."""
 
     name: str
     cells: str
@@ -31,7 +32,7 @@ class Wanted(NamedTuple):
 
 
 class StrangeExport(NamedTuple):
-    """An export: its file's name, the kind of its records, its columns, and keys such as the delimiter."""
+    """An export: the name of its file, the kind of its records, its columns, and keys such as the delimiter."""
 
     file_name: str
     kind: str
@@ -40,12 +41,12 @@ class StrangeExport(NamedTuple):
 
 
 def exports() -> list[StrangeExport]:
-    """All exports of the data."""
+    """Return all exports of the data."""
     return [export for path in sorted(HEADERS.glob("*.txt")) for export in _read(path.read_text(encoding="utf-8"))]
 
 
 def unseen() -> list[StrangeExport]:
-    """Exports that somebody made who had not seen the code. Their cells are in files of their own."""
+    """Return exports by an author who had not seen the code. Their cells are in separate files."""
     found = []
     for block in (HEADERS.parent / "unseen" / "headers.txt").read_text(encoding="utf-8").split("\n== ")[1:]:
         head, *lines = block.strip().splitlines()
@@ -67,7 +68,7 @@ def _read(text: str) -> Iterator[StrangeExport]:
 
 
 def content(export: StrangeExport, rows: int = ROWS) -> bytes:
-    """The file's bytes."""
+    """Return the bytes of the file."""
     chance = random.Random(export.file_name)
     out = io.StringIO()
     writer = csv.writer(out, delimiter=export.keys.get("delimiter", ","))
@@ -78,7 +79,7 @@ def content(export: StrangeExport, rows: int = ROWS) -> bytes:
 
 
 def cell(spec: str, number: int, chance: random.Random) -> str:
-    """A cell, as the data describes it; one with `?` is at times empty."""
+    """Return a cell as the data describes it; one with `?` is sometimes empty."""
     if spec.endswith("?"):
         if number % 3 == 1:
             return ""
@@ -90,7 +91,7 @@ def cell(spec: str, number: int, chance: random.Random) -> str:
 
 
 def _date(example: str, chance: random.Random) -> str:
-    """A time written as an example is."""
+    """Return a time, written like the example."""
     return _written(_EXAMPLES[example], chance)
 
 
@@ -156,8 +157,9 @@ _MADE: dict[str, Callable[[str, int, random.Random], str]] = {
 
 
 class Judged(NamedTuple):
-    """How a draft has a column: `right`, `asked` (a line with DECIDE names it), `noted` (a proposal that
-    is commented out says why), or `wrong` without a word."""
+    """The verdict on a column of a draft: `right`, `asked` (a line with DECIDE names it), `noted` (a comment proposes
+    it and says why), or `wrong`.
+    """
 
     export: str
     column: str
@@ -166,7 +168,7 @@ class Judged(NamedTuple):
 
 
 def judged(export: StrangeExport, lines: Sequence[Line]) -> Iterator[Judged]:
-    """Each column of an export as its draft has it."""
+    """Yield the verdict on each column of an export's draft."""
     entries = [line for line in lines if isinstance(line, FeedEntry) and line.key not in ("timezone", "source")]
     asked = {seen.label for entry in entries if entry.doubt for seen in entry.columns}
     mapped = {

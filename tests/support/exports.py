@@ -21,7 +21,7 @@ def put(home, name, text):
 
 
 def feed_file(home: Path, name: str, says: str, header: str) -> Path:
-    """Write a feed file with these settings, each of whose columns is called as what it holds; return its path."""
+    """Write a feed file with these settings, whose columns have our own names. Return its path."""
     path = home / "feeds" / f"{name}.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{says}[columns]\n" + "".join(f'{column} = "{column}"\n' for column in header.strip().split(",")))

@@ -1,4 +1,4 @@
-"""How a small target answers to writes: single ones, batches and transactions, well and with the faults that it has."""
+"""The answers of the fake target to writes: single ones, batches and transactions, with and without faults."""
 
 import io
 import json
@@ -17,7 +17,7 @@ def outcome(code, text="Unprocessable entity", diagnostics=None):
 
 
 class Said(NamedTuple):
-    """A fault of the target's own words: an answer, to a write that it did or did not do."""
+    """A fault that is an answer of the target. The write was done or not."""
 
     status: int
     body: Any = None
@@ -26,10 +26,10 @@ class Said(NamedTuple):
 
 
 class Answering(BaseHTTPRequestHandler):
-    """Answers of a `FakeTarget`, and what it does with what is written."""
+    """The part of a `FakeTarget` that carries out writes and answers them."""
 
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else a body waits for the acknowledgement of its head, 40 ms
+    disable_nagle_algorithm = True  # otherwise a body waits 40 ms for the acknowledgement of its head
     target: Any
 
     def log_message(self, *_):
@@ -120,7 +120,7 @@ class Answering(BaseHTTPRequestHandler):
         return seconds > 60
 
     def transaction(self, entries, cut, missing, silent):
-        """All entries or none, as HAPI answers: a refusal has the status of the entry, a fault is a 500."""
+        """Answer a transaction like HAPI, all or nothing: a refusal has the status of the entry, a fault is a 500."""
         target = self.target
         if "transaction" in target.does_not:
             return self.answer(501, outcome("not-supported"))
@@ -142,7 +142,7 @@ class Answering(BaseHTTPRequestHandler):
         return self.answer(200, {"resourceType": "Bundle", "type": "transaction-response", "entry": shown}, cut=cut)
 
     def transaction_of_others(self, entries, cut):
-        """Reads and changes: all or none."""
+        """Answer a transaction of reads and updates, all or nothing."""
         before = dict(self.target.stored)
         answers = [self.entry(**entry) for entry in entries]
         for each in answers:
@@ -152,7 +152,7 @@ class Answering(BaseHTTPRequestHandler):
         return self.answer(200, {"resourceType": "Bundle", "type": "transaction-response", "entry": answers}, cut=cut)
 
     def entry(self, request, resource=None):
-        """What a batch answers to an entry that reads or changes."""
+        """Return a batch's answer to an entry that reads or updates."""
         target, found = self.target, request["url"].rpartition("/")[2]
         with target.lock:
             now = target.stored.get(found)
@@ -170,12 +170,12 @@ class Answering(BaseHTTPRequestHandler):
     def fault_said(self, body, said):
         if said.done:
             self.write(body, silent=True)
-            self.close_connection = False  # else the client's next request on it is lost without a word
+            self.close_connection = False  # otherwise the client's next request on this connection would be lost
         self.answer(said.status, said.body, said.headers)
 
 
 class Faulty(Answering):
-    """What goes wrong with a write, by the name of the fault."""
+    """The faults of writes: a method for each."""
 
     def fault_lost_before(self, _):
         self.hang_up()
@@ -184,14 +184,14 @@ class Faulty(Answering):
         self.write(body, silent=True)
 
     def fault_twice(self, body):
-        """The network delivers the request again, and nobody hears that answer."""
+        """The network delivers the request a second time. Its answer is lost."""
         self.write(body)
         again, self.wfile = self.wfile, io.BytesIO()
         self.write(body)
         self.wfile = again
 
     def fault_at_once(self, body):
-        """The network delivers the request twice at the same time, and a condition does not see what is under way."""
+        """The network delivers the request twice at the same time. A condition does not see the other create."""
         before = set(self.target.identified)
         again, self.wfile = self.wfile, io.BytesIO()
         self.write(body)
@@ -201,7 +201,7 @@ class Faulty(Answering):
         self.write(body)
 
     def fault_held(self, body):
-        """A gateway keeps the request, and may bring it yet: `target.held`."""
+        """A gateway holds the request (`target.held`), and may deliver it later."""
         self.target.held.append(body)
         self.hang_up()
 

@@ -1,4 +1,4 @@
-"""A bucket on loopback that speaks as much of S3 as copies need, and goes wrong on demand."""
+"""A bucket on loopback with the part of S3 that copies need, and with faults on demand."""
 
 import hashlib
 import re
@@ -16,13 +16,14 @@ WRITTEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 class FakeBucket:
-    """Objects by key.
+    """A bucket: its objects by key.
 
-    parts: of uploads that are under way, by their ids. wrong: a status for every answer, or a word: `silent`, `slow`,
-    `lost` (the connection ends), `cut` (in the middle of a request), `half` (in that of an object which is read),
-    `unanswered` (an object is stored, and its answer is lost), `expired` (the credentials), `page` (of the web).
+    parts: the parts of unfinished uploads, by upload id. wrong: a status for every answer, or a fault: `silent`,
+    `slow`, `lost` (the connection ends), `cut` (it ends within a request), `half` (it ends within an object that is
+    read), `unanswered` (an object is stored, its answer is lost), `expired` (credentials), `page` (a web page is the
+    answer).
 
-    closed: keys of objects that are listed and not given out, as those in an archive.
+    closed: keys of objects that are listed and cannot be read, like archived ones.
     """
 
     def __init__(self, name: str) -> None:
@@ -51,7 +52,7 @@ class FakeBucket:
             return 200
 
     def upload(self, command: str, key: str, query: dict[str, list[str]], body: bytes) -> tuple[bytes, str]:
-        """Carry out a step of an upload in parts; return the answer and the etag of a part."""
+        """Carry out a step of an upload in parts. Return the answer, and the etag of a part."""
         if "uploads" in query:
             with self.lock:
                 self.parts[number := f"u{len(self.parts)}"] = {}
@@ -88,7 +89,7 @@ def etag(body: bytes) -> str:
 class Handler(Answers):
     bucket: FakeBucket
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # a body that is sent after its head would wait 40 ms for the client's word
+    disable_nagle_algorithm = True  # otherwise a body waits 40 ms for the acknowledgement of its head
 
     def respond(self) -> None:
         length, wrong = int(self.headers.get("content-length") or 0), self.bucket.wrong

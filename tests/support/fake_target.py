@@ -1,6 +1,6 @@
 """A small target on loopback that follows the interface, with or without batch and conditional create, and with faults.
 
-A fault is taken by the next write: a name (`Faulty.fault_<name>`) or an answer. What was stored is in `target.stored`.
+The next write takes a fault: a name (`Faulty.fault_<name>`) or an answer. `target.stored` holds the stored bodies.
 """
 
 import json
@@ -26,42 +26,38 @@ SPECIAL = re.compile(r"([\\,|$])")
 
 
 def identifiers(body):
-    """The identifiers of a body, as a search names them."""
+    """Yield the identifiers of a body in the form of a search."""
     shown = body.get("identifier", [])
     for each in shown if isinstance(shown, list) else [shown]:
         yield f"{each.get('system', '')}|" + SPECIAL.sub(r"\\\1", each["value"])
 
 
 class FakeTarget:
-    """`faults` holds the names of faults for the next writes of bodies that are `faulty`.
+    """A target whose behaviour tests choose.
 
-    refuse: tells which bodies get a 422.
+    Faults: `faults` holds those of the next writes of bodies that are `faulty`. refuse: true for bodies that get a 422.
+    fails: true for bodies that get a 500. heaviest_alone: the largest single create, in characters.
 
-    now: the clock that payments are dated with; keeps: how their `created` is written;
-    date_header: the clock of the header `Date`, where it is another.
+    Times: `now` is the clock that payments are dated with; `keeps` writes their `created`; `date_header` is the clock
+    of the header `Date`, if it is another one. changed_at: by id, the `lastUpdated` that a read shows until the next
+    PUT.
 
-    `validate`, where it is offered: what it finds in a body, as diagnostics.
+    Capabilities: `says` has those of the CapabilityStatement, unless it has all or none; such a target shows no store
+    id of ours, and a PUT replaces the resource. `dated`: search by the last change. `reference`: types of reference
+    data. `puts`: a PUT creates. does_not: capabilities that it claims and lacks: a `transaction` is answered 501; a
+    condition and a search by `identifier` are ignored; a search by the `system` of one alone finds nothing. validate:
+    the diagnostics of `$validate`. software: its name in the statement. conflict: the status of an update with an old
+    entity tag.
 
-    says: what its statement offers, where that is not all or nothing; such a target shows no id of ours, and a PUT
-    replaces the resource. `dated`: a search by the last change; `reference`: the types of reference data; `puts`: a PUT
-    creates. does_not: what of that it does not do: `transaction` is answered 501, a condition ignored, so is an
-    `identifier` that is searched for, and by the `system` of one alone nothing is found. fails: bodies on which it
-    answers 500. found_after: how often a search does not find yet what was stored. not_indexed: ids that no search
-    shows. instead: what it answers to every search, in place of a page.
+    Searches: found_after: how many searches miss what was stored just now. not_indexed: ids that no search shows.
+    instead: the answer to every search. counts: true if searches have a total. links: the text before the path of a
+    `next` link. most_a_page: resources on a page, whatever `_count` says.
 
-    drops: elements of resources that it takes and does not keep. renames: whether a PUT creates under another id.
-    counts: whether searches have a total. links: what stands before the path in a `next` link. most_a_page: resources
-    on a page, whatever is asked for. heaviest_alone: characters of a single create that are too many.
+    Writes: drops: elements that it accepts and does not store. renames: true if a PUT creates under another id. order:
+    a function that orders the answers of a batch. brings: true if an answer includes the resource.
 
-    order: the order of a batch's answers, by a function of these. brings: whether an answer brings
-    the resource.
-
-    seconds_a_row: what a bundle takes by a clock of its own, `seconds`. A gateway waits for 60 of them, and answers 504
-    then; `late` has the sizes of such bundles, and late_is_done says whether they are stored.
-
-    changed_at: by id, the time that a read shows as that of the last change. A PUT ends it: none is shown.
-
-    software: its name in the statement. conflict: where it shows entity tags, the status of an update with an old one.
+    Slow bundles: seconds_a_row counts on a clock of its own, `seconds`. After 60 of them a gateway answers 504; `late`
+    has the sizes of such bundles, and late_is_done is true if they are stored.
     """
 
     def __init__(self, additions=True, limit=None, says=None, does_not=()):
@@ -105,19 +101,19 @@ class FakeTarget:
         return self.promised if self.promised is not None else ("batch", "conditional") if self.additions else ()
 
     def lose(self, name):
-        """As a restore of an older copy does: the resource is gone, and so is its identifier."""
+        """Remove a resource and its identifier, as a restore of an older copy does."""
         del self.stored[name]
         self.identified = {key: found for key, found in self.identified.items() if found[1] != name}
 
     def shown(self, name):
-        """What a read by id shows."""
+        """Return the resource that a read by id shows."""
         return self.stored.get(name)
 
     def of(self, kind):
         return [body for body in self.stored.values() if body["resourceType"] == kind]
 
     def found(self, kind, query):
-        """What a search finds: by patient, owner or identifier."""
+        """Return the resources that a search by patient, owner or identifier finds."""
         entries = [body for body in self.of(kind) if body["id"] not in self.not_indexed]
         for name, values in query.items():
             if name in SEARCHED:
@@ -145,7 +141,7 @@ class FakeTarget:
         return f'W/"{hash(json.dumps(self.stored.get(found), sort_keys=True))}"'
 
     def arrives(self):
-        """Requests that a gateway held arrive after all, the oldest first; nobody hears an answer."""
+        """Deliver the requests that a gateway held, oldest first. Their answers are lost."""
         while self.held:
             body = self.held.pop(0)
             entries = (
@@ -158,7 +154,7 @@ class FakeTarget:
                     self.create(entry["resource"], entry["request"].get("ifNoneExist"))
 
     def create(self, body, condition=None):
-        """(status, location, outcome) of a create."""
+        """Carry out a create. Return status, location and outcome."""
         with self.lock:
             self.conditions.append(condition)
             condition = None if "conditional" in self.does_not else condition
@@ -180,7 +176,7 @@ class FakeTarget:
 
 
 class Handler(Faulty):
-    """Requests to a target."""
+    """Answer HTTP requests for a target."""
 
     target: FakeTarget
 
@@ -305,7 +301,7 @@ class Handler(Faulty):
 
 @contextmanager
 def serving(target: FakeTarget) -> Iterator[FakeTarget]:
-    """The target on a free port."""
+    """Serve a target on a free port."""
     handler = type("ThisHandler", (Handler,), {"target": target})
     with served(handler) as target.url:
         yield target

@@ -1,4 +1,4 @@
-"""The program of Celery's workers, with parts for few rows: `celery -A tests.support.few_rows_a_part worker`."""
+"""A program of Celery workers that make parts of few rows: `celery -A tests.support.few_rows_a_part worker`."""
 
 from pipelines.dagster.celery_worker import app, execute_plan
 from pipelines.runs import parts

@@ -1,4 +1,4 @@
-"""Mood, a questionnaire that the target replaces under its id, and answers to each of its forms."""
+"""Mood, a questionnaire that the target changes under its id, and answers to each of its forms."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ def of_others(name: str, authored: datetime | None, **more: Any) -> dict[str, An
 
 @contextmanager
 def asking(home: Path) -> Iterator[World]:
-    """A home whose target asks Mood in its old form, and whose publications have the tables of answers and scores."""
+    """A home whose target has Mood in its old form. Its publications make the tables of answers and scores."""
     with pytest.MonkeyPatch.context() as patch, unpublished(home) as made:
         publish_only(patch, "score", wide=True)
         made.reports, made.questionnaires = [], [OLD]
@@ -55,14 +55,14 @@ def asking(home: Path) -> Iterator[World]:
 
 
 def name_of(questionnaire: dict[str, Any]) -> str:
-    """The name that a questionnaire's content has in manifests."""
+    """Return the name of a questionnaire's content in manifests."""
     model = check(RESOURCES["Questionnaire"], questionnaire, Site(), needs=()).model
     assert model
     return content_name(model)
 
 
 def checked_by(world: World, batch: str, *questionnaires: dict[str, Any], run: int = 1) -> None:
-    """Write down what a run of a batch checked its answers by."""
+    """Record the questionnaires by which a run of a batch checked its answers."""
     manifest: dict[str, Any] = {
         "target": TARGET,
         "started_at": "2026-03-01T12:00:00.000000Z",
@@ -75,19 +75,19 @@ def checked_by(world: World, batch: str, *questionnaires: dict[str, Any], run: i
 
 
 def replaced(world: World, new: dict[str, Any] = NEW) -> None:
-    """Read the questionnaire as it is, as a publication does; a day later another is in its place."""
+    """Read the questionnaire as a publication does. Replace it a day later."""
     world.read()
     world.time += timedelta(days=1)
     world.questionnaires = [new]
 
 
 def each_of_its_own(forms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Forms as those of as many questionnaires: q1 and Mood 1, and so on."""
+    """Return forms as separate questionnaires: q1 and Mood 1, and so on."""
     return [each | {"id": f"q{n}", "name": f"{each['name']} {n}"} for n, each in enumerate(forms, 1)]
 
 
 def named(world: World, *addresses: str) -> str:
-    """Import a response to each address; return the batch."""
+    """Import a response to the questionnaire at each address. Return the batch."""
     given: dict[str, tuple[datetime | None, dict[str, Any]]] = {
         f"r{n}": (START, answers("a1", "a2", questionnaire=each)) for n, each in enumerate(addresses, 1)
     }

@@ -1,4 +1,4 @@
-"""Requests made up from the service's declarations: models become bodies, parameters queries; some are then spoiled.
+"""Random requests from the service's declarations: bodies from models, queries from parameters; some are then spoiled.
 
 `Fuzzer` draws everything from one seed. `fuzz_answers` says what is wrong with an answer, whatever the request was.
 """
@@ -40,7 +40,7 @@ CREATED = tuple(resource for resource in RESOURCES.values() if "create" in resou
 
 @dataclass
 class Fuzzer:
-    """Draws requests; learns the ids of what was created."""
+    """Draw requests, and remember the ids of created resources."""
 
     seed: int
     base_url: str
@@ -51,13 +51,13 @@ class Fuzzer:
         self.site = Site(self.base_url, "example", "demo")
 
     def learn(self, response: httpx.Response) -> None:
-        """Remembers the id in a `location`."""
+        """Remember the id in a `location`."""
         kind, _, resource_id = response.headers.get("location", "").removeprefix(f"{self.base_url}/").partition("/")
         if kind in self.made and resource_id:
             self.made[kind].append(resource_id)
 
     def request(self) -> Sent:
-        """The next request."""
+        """Return the next request."""
         makers: list[Callable[[], Sent]] = [self.create, self.update, self.read, self.search, self.batch, self.other]
         (make,) = self.random.choices(makers, [30, 12, 10, 30, 8, 10])
         sent = make()
@@ -106,7 +106,7 @@ class Fuzzer:
         return Sent("POST", "/", self.text({"resourceType": "Bundle", "type": "batch", "entry": entries}))
 
     def carrying(self, resource: Resource, request: Json) -> Json:
-        """A body, mostly with the identifier that its condition asks for."""
+        """Return a body, mostly with the identifier of its condition."""
         body = self.body(resource)
         if "ifNoneExist" in request and self.chance(0.9):
             system, _, value = request["ifNoneExist"].removeprefix("identifier=").partition("|")
@@ -139,7 +139,7 @@ class Fuzzer:
         return self.random.random() < part
 
     def id_of(self, kind: str) -> str:
-        """Mostly the id of a resource that there is."""
+        """Return an id, mostly that of an existing resource."""
         ids: Sequence[str] = self.made.get(kind) or KNOWN.get(kind, [])
         return (
             self.random.choice(ids)
@@ -150,14 +150,14 @@ class Fuzzer:
     # --- bodies
 
     def body(self, resource: Resource) -> Json:
-        """A body that the resource's model and rules mostly take."""
+        """Return a body that mostly satisfies the resource's model and rules."""
         body: Json = self.instance(resource.model)
         body.pop("id", None)
         _FITTED[resource.name](self, body)
         return body
 
     def text(self, body: Json) -> bytes:
-        """The JSON text of a body; every third is spoiled, as a value or as a text."""
+        """Return the JSON text of a body. Every third one is spoiled, in a value or in the text."""
         spoil = self.random.random()
         if spoil < 0.35:
             body = self.spoiled(body)
@@ -167,7 +167,7 @@ class Fuzzer:
         return self.torn(raw) if spoil > 0.93 else raw
 
     def instance(self, hint: Any) -> Any:
-        """A value of a declared type."""
+        """Return a value of a declared type."""
         origin, arguments = get_origin(hint), get_args(hint)
         if hint in _VALUES:
             return _VALUES[hint](self)
@@ -183,7 +183,7 @@ class Fuzzer:
         return self.random.choice(words)
 
     def element(self, model: type[BaseModel]) -> Json:
-        """An element with all that is required, and some of the rest."""
+        """Return an element with all required members, and some of the others."""
         if model is datatypes.Meta:
             return {"versionId": "1"}
         hints, found = get_type_hints(model, include_extras=True), {}
@@ -200,7 +200,7 @@ class Fuzzer:
     # --- spoiling
 
     def spoiled(self, body: Json) -> Json:
-        """A copy in which one place is other than declared."""
+        """Return a copy with one value that contradicts the declarations."""
         copy: Json = json.loads(json.dumps(body))
         parent: Any = copy
         while isinstance(parent, dict | list) and parent:
@@ -231,7 +231,7 @@ class Fuzzer:
         return value
 
     def torn(self, raw: bytes) -> bytes:
-        """A text that is no longer the JSON that it was."""
+        """Return a damaged JSON text."""
         at = self.random.randrange(len(raw))
         choices = [
             raw[:at],
@@ -249,7 +249,7 @@ class Fuzzer:
     # --- queries
 
     def parameter(self, resource: Resource) -> str:
-        """One parameter of a query, encoded; a few make no sense."""
+        """Return one encoded parameter of a query; a few are senseless."""
         if self.chance(0.3):
             name, value = self.control(resource)
         else:
@@ -274,7 +274,7 @@ class Fuzzer:
         )
 
     def value_of(self, param: Param) -> str:
-        """A value that the kind of a parameter takes."""
+        """Return a value that a parameter of this kind accepts."""
         return _QUERIES[param.kind](self, param)
 
     def time(self) -> str:

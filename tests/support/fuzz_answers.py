@@ -1,4 +1,4 @@
-"""A request as it goes out, and what an answer to it may be: `fault` says what is wrong, whatever the request was."""
+"""The laws of every answer: `fault` says what is wrong with an answer, whatever the request was."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from fhir_service.interface.registry import RESOURCES
 
 @dataclass(frozen=True)
 class Sent:
-    """A request as it goes out."""
+    """A request as it is sent."""
 
     method: str
     target: str
@@ -32,7 +32,7 @@ CODES_OF = {
 
 
 def fault(sent: Sent, response: httpx.Response) -> str | None:
-    """What is wrong with an answer; None when it is a resource, a Bundle, null or an outcome of the Errors table."""
+    """Return what is wrong with an answer; None for a resource, a Bundle, null, or an outcome of the Errors table."""
     if response.status_code not in (200, 201, *CODES_OF):
         return f"status {response.status_code}"
     if "x-correlation-id" not in response.headers:

@@ -1,6 +1,6 @@
-"""What made-up requests are made of: what the reference world has, and what spoils a body, a query or a head."""
+"""The values of random requests: records of the reference data, and values that spoil a body, a query or a head."""
 
-# --- What the reference world has -----------------------------------------------------------------
+# --- Records of the reference data -----------------------------------------------------------------
 
 KNOWN = {
     "Patient": ["p1", "p2", "p3", "P.4-Upper", "p5", "p6", "p7"],
@@ -13,7 +13,7 @@ KNOWN = {
 ENCOUNTERS = [("p1", "e1", "n1"), ("p1", "e5", "n5"), ("p2", "e6", "n6")]
 """patient, encounter, note"""
 RICH = "p2"
-"""Owes more than can be paid here; `c3` is a charge of this patient."""
+"""A patient who owes more than the tests pay; `c3` is a charge of this patient."""
 CODES = [
     ("http://loinc.org", "44250-9"),
     ("http://loinc.org", "LP29684-5"),
@@ -24,7 +24,7 @@ CODES = [
 MOODS = [("LA6568-5", "Not at all"), ("LA6569-3", "Several days")]
 SYMPTOMS = [("25064002", "Headache"), ("422587007", "Nausea"), ("84229001", "Fatigue")]
 
-# --- What spoils ----------------------------------------------------------------------------------
+# --- Values that spoil ----------------------------------------------------------------------------------
 
 WORDS = [
     "follow-up",

@@ -1,8 +1,8 @@
-"""What generated files are made of: the feeds that take them, and cells and lines that are right, rare or wrong."""
+"""The parts of generated files: their feeds, and cells and lines that are right, rare or wrong."""
 
 MARKER = "zqzq"
 NOBODY = f"{MARKER}nobody"
-"""A patient that the target does not know."""
+"""A patient whom the target does not have."""
 COLUMNS = {
     "payments": "payment_id patient_id amount paid_on claim_id".split(),
     "answers": "response_id patient_id questionnaire authored question answer_code answer_text answer_number".split(),
@@ -11,7 +11,7 @@ COLUMNS = {
     "till": "Beleg;Kartei;Betrag;Datum;Art".split(";"),
 }
 NEEDED = {"payments": 4, "answers": 8, "tasks": 5, "mood": 6, "till": 5}
-"""How many of the columns a file of this kind has at least."""
+"""The least number of columns in a file of each kind."""
 TOML = {
     "mood": """
 kind = "answers"
@@ -68,7 +68,7 @@ TEXTS = (
     *("\\ \\n", "a\u00a0b", "a\u2028b", "100%", "NULL", "{}", '"', ",", "-", "# no comment", "[1, 2]", "x\u200bx"),
     *("it''s", "\u2013"),
 )
-"""What may stand behind a marker in a text that is right."""
+"""Texts that may follow a marker in a correct cell."""
 ODD_TEXTS = (
     *("", " ", "\u3000", "\x1a", "a\x01b", "a\u0085b", "a\x1cb", "a\x0bb", "a\x0cb", "bell\a", "a\rb", "a\0b"),
     *("\ufeffa", "\x7f", "\x1b[31mred", "a\ue000b", "\ufffd", "a" + "\u0301" * 90, "\u202ereversed", "<b>bold</b>"),

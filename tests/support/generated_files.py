@@ -1,6 +1,6 @@
-"""Exports drawn from one seed: of every kind, as CSV and NDJSON, sound ones and ones with all that real exports hold.
+"""Random exports of every kind, as CSV and NDJSON: sound ones, and ones with all faults that real exports have.
 
-Each cell that a person could have filled has `MARKER` in it, so that it is found wherever it should not be.
+Each cell that a person could have filled has `MARKER` in it, so that leaks are found.
 """
 
 import csv
@@ -34,7 +34,7 @@ from tests.support.generated_cells import (
 
 @dataclass
 class Record:
-    """The cells of a row by column. sound: all of them are right, so that the row can only be taken."""
+    """The cells of a row by column. sound: true if all are right, so that the row must be accepted."""
 
     cells: dict[str, Any]
     sound: bool = True
@@ -42,10 +42,10 @@ class Record:
 
 @dataclass
 class GeneratedFile:
-    """A file as bytes. sound: its form is right, so that any reader agrees about its rows.
+    """A file as bytes. sound: true if its form is right, so that all readers agree about its rows.
 
-    encoding: that its feed names. records: those of a sound file, in their order. header: the columns of a CSV.
-    spoiled: bytes were changed at random, also those of the header.
+    encoding: the one that its feed names. records: the records of a sound file in order. header: the columns of a CSV.
+    spoiled: true if random bytes were changed, perhaps in the header.
     """
 
     kind: str
@@ -61,13 +61,13 @@ class GeneratedFile:
 
     @property
     def text(self) -> str:
-        """The text, also of bytes that are none."""
+        """Return the text. Bytes that are not valid become surrogates."""
         data = gzip.decompress(self.data) if self.data.startswith(b"\x1f\x8b") else self.data
         return data.decode(self.encoding, "surrogateescape").removeprefix("\ufeff").removeprefix("\ufeff")
 
 
 class FileMaker:
-    """Draws files. Keys of one file are no other's."""
+    """Draw files. No two files share a key."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -77,7 +77,7 @@ class FileMaker:
         return self.random.random() < share
 
     def file(self) -> GeneratedFile:
-        """Draw a file: sound, with odd rows, or with bytes changed at random."""
+        """Draw a file: sound, with odd rows, or with random bytes changed."""
         self.made += 1
         kind = self.random.choice([*COLUMNS, "payments"])
         form = "ndjson" if kind != "till" and self.chance(0.4) else "csv"
@@ -112,7 +112,7 @@ class FileMaker:
         return found
 
     def rows_of_one(self, kind: str, key: str, odd: float) -> list[Record]:
-        """The rows of one record: of answers one for each question, of any other kind just one."""
+        """Return the rows of one record: a row per question for answers, else one row."""
         key = self.key(key)
         patient = self.patient()
         day = self.day()
@@ -159,7 +159,7 @@ class FileMaker:
         return [head | {"question": link} | empty | {column: cell} for link, column, cell in chosen]
 
     def perhaps_odd(self, kind: str, row: dict[str, Any]) -> Record:
-        """A row with some cells that are odd, and perhaps no fault."""
+        """Return a row, perhaps with odd cells, which need not be faults."""
         pools: dict[str, tuple[str, ...]] = {"amount": ODD_AMOUNTS, "Betrag": ODD_AMOUNTS}
         pools |= {"answer_number": ODD_AMOUNTS, "Q3": ODD_AMOUNTS}
         pools |= dict.fromkeys(("paid_on", "authored", "due", "Datum"), ODD_DATES)
@@ -249,7 +249,7 @@ class FileMaker:
         return rows if self.chance(0.04) else [header, *rows]
 
     def odd_row(self, header: str, some: str, made: GeneratedFile) -> str:
-        """A row that is none, or none like the others."""
+        """Return a line that is no row, or a row unlike the others."""
         sign, plain = made.delimiter, some.rstrip("\r\n")
         rows = (
             *("", " ", sign * 4, sign * 9, f'""{sign}""', '""', "\x1a", "\u00a0", "\t", "\x0c"),
@@ -296,7 +296,7 @@ class FileMaker:
         return "{" + between.join(f"{json.dumps(name)}{colon}{value}" for name, value in members) + "}"
 
     def as_number(self, name: str, text: str) -> str:
-        """A text that is a number of JSON perhaps as one. An exponent would say the same in other digits."""
+        """Return a text, now and then as a JSON number if it can be one. An exponent would change the digits."""
         if name in ("amount", "answer_number", "Q3") and self.chance(0.5) and _JSON_NUMBER.fullmatch(text[1:-1]):
             return text[1:-1]
         return text
@@ -309,7 +309,7 @@ class FileMaker:
         return self.random.choice(kinds)(data)
 
     def spoiled_behind_header(self, data: bytes) -> bytes:
-        """The same of the rows alone, some of the time: one file in two stays as it is."""
+        """Return the file with its rows cut or changed. Half of the files stay as they are."""
         header, end, rows = data.partition(b"\n")
         if not rows or self.chance(0.5):
             return data

@@ -1,4 +1,4 @@
-"""An independent reader of generated files, Python's `csv` and `json` with no code of ours: what their rows are."""
+"""An independent reader of generated files, by Python's `csv` and `json`, without code of ours."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ from tests.support.generated_files import GeneratedFile
 
 KEYS = {"payments": "payment_id", "answers": "response_id", "tasks": "task_id", "mood": "form", "till": "Beleg"}
 UNPRINTED = {"Zs", "Zl", "Zp", "Cc", "Cf"}
-"""Categories of blanks, controls and formats."""
+"""Unicode categories of blanks, controls and formats."""
 UNSEEN = " \t\r\n\v\f\x1a\u00a0"
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 
@@ -24,7 +24,7 @@ def physical_lines(text: str) -> list[str]:
 
 
 def rows_by_line(file: GeneratedFile) -> dict[int, dict[str, Any]]:
-    """The rows of a sound file by the line that each begins on."""
+    """Return the rows of a sound file by their first lines."""
     if file.form == "ndjson":
         lines = enumerate(physical_lines(file.text), 1)
         return {number: json.loads(line, parse_float=Decimal) for number, line in lines if line.strip()}
@@ -42,12 +42,12 @@ def header_lines(file: GeneratedFile) -> int:
 
 
 def is_taken(row: dict[str, Any]) -> bool:
-    """True if the feed takes such a row, and it is no trailer."""
+    """True if the feed reads this row as a record, and it is not a trailer."""
     return row.get("Art", "Z") == "Z" and row.get("Beleg") != "Summe"
 
 
 def row_alone(file: GeneratedFile, text: str) -> dict[str, Any]:
-    """What the lines of one row say, read without the others."""
+    """Return the row in a text that holds just this row."""
     if file.form == "ndjson":
         found: dict[str, Any] = json.loads(text, parse_float=Decimal)
         return found
@@ -56,7 +56,7 @@ def row_alone(file: GeneratedFile, text: str) -> dict[str, Any]:
 
 
 def same_key(text: object) -> str:
-    """A key without blanks and quotes around it, with one space for blanks within, in one form."""
+    """Return a key in normal form: without outer blanks and quotes, with single spaces within."""
     plain = " ".join(unicodedata.normalize("NFC", str(text)).split())
     while plain and unicodedata.category(plain[0]) in ("Cf", "Zs"):
         plain = plain[1:]
@@ -80,7 +80,7 @@ def instant_of(text: str) -> datetime:
 
 
 def said(file: GeneratedFile, row: dict[str, Any]) -> dict[str, Any]:
-    """What a row says, in the words of a body. A cell of blanks and unseen signs alone is empty."""
+    """Return the content of a row in the terms of a body. A cell of blanks and invisible characters is empty."""
     got = {name: cell for name, cell in row.items() if cell is not None and set(map(category, str(cell))) - UNPRINTED}
     if file.kind in ("payments", "till"):
         amount, patient, day = (
@@ -97,7 +97,7 @@ def said(file: GeneratedFile, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_body(file: GeneratedFile, row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The same of an accepted record: of answers, one for each item."""
+    """Return the content of an accepted body in the terms of rows: for answers, one for each item."""
     body = json.loads(row["body"], parse_float=Decimal)
     if file.kind in ("payments", "till"):
         claims = [each["extension"][0]["valueReference"]["reference"] for each in body.get("extension", ())]
@@ -139,7 +139,7 @@ REFERENCES = {"patient": "Patient", "claim": "Claim", "patient_id": "Patient", "
 
 
 def like(body: dict[str, Any], row: dict[str, Any]) -> bool:
-    """True if a body says what a row says: ids may lack their type there, codes and ids have blanks around them."""
+    """True if a body and a row have the same content. In rows, ids may lack their type, codes may have blanks."""
     for name, there in body.items():
         wanted = row[name]
         if name in REFERENCES and wanted is not None:

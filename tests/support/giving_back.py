@@ -1,4 +1,4 @@
-"""A home at work, whose rejects are exported, corrected and put in again."""
+"""A home whose rejects are exported, corrected and imported again."""
 
 import json
 
@@ -8,7 +8,7 @@ HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
 
 
 class Practice:
-    """A home at work: files go in, commands are run, the ledger is looked into."""
+    """A home, with commands on it and look-ups in its ledger."""
 
     def __init__(self, home, target, chartferry):
         self.home, self.target, self.run = home, target, chartferry
@@ -22,7 +22,7 @@ class Practice:
         return code, json.loads(said)
 
     def export(self, *arguments):
-        """The exported files by name."""
+        """Export the rejects. Return the files by name."""
         for left in self.out.glob("*"):
             left.unlink()
         code, _, wrong = self.run("rejects", "export", "--out", self.out, *arguments)
@@ -34,7 +34,7 @@ class Practice:
             return ledger.execute(query).fetchall()
 
     def rejects(self):
-        """(state, attempts) by key."""
+        """Return state and attempts of the rejects by key."""
         rows = self.rows("SELECT source_key, state, attempts FROM reject ORDER BY line")
         return {key: (state, attempts) for key, state, attempts in rows}
 

@@ -1,4 +1,4 @@
-"""The golden folders, and what the validate stage makes of them."""
+"""The golden folders, and the output of the validate stage for them."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def file_and_feed(folder: Path) -> tuple[Path, Feed]:
 
 
 def databases(folder: Path, tmp_path: Path) -> dict[str, str]:
-    """The URLs of databases made by the scripts beside the feed file: of `cards.sql` as `CARDS_URL`."""
+    """Make the databases of the scripts beside the feed file. Return their URLs: that of `cards.sql` as `CARDS_URL`."""
     urls = {}
     for script in folder.glob("*.sql"):
         path = tmp_path / f"{script.stem}.db"

@@ -1,7 +1,7 @@
 """A server that speaks Google Cloud Storage's protocol.
 
-Google's `storage-testbench`, which is at no registry: `pip install git+https://github.com/googleapis/storage-testbench`
-into an environment of its own, whose Python `GCS_TESTBENCH` names.
+It is Google's `storage-testbench`: `pip install git+https://github.com/googleapis/storage-testbench` into an
+environment of its own. `GCS_TESTBENCH` names the Python of that environment.
 """
 
 import os

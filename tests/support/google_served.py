@@ -1,7 +1,7 @@
 """A program that serves a bucket by Google's `storage-testbench`: PORT BUCKET. The testbench's own Python runs it.
 
-Puts, gets and their preconditions are the testbench's. What its XML API lacks is added here: listings, in pages of ten
-names, removals, uploads in parts, and the headers `etag` and `last-modified`.
+Puts, gets and their preconditions are the testbench's. This program adds what its XML API lacks: listings in pages of
+ten names, removals, uploads in parts, and the headers `etag` and `last-modified`.
 """
 
 import json
@@ -20,7 +20,7 @@ parts: dict[str, dict[int, bytes]] = {}
 
 
 def listing(bucket_name: str) -> Any:
-    """Answer one page; the name that it ends with leads to the next."""
+    """Answer one page of the listing. The last name on it leads to the next page."""
     asked = flask.request.args
     found, below = rest.db.list_object(flask.request, bucket_name, None)
     lines = {each.name: contents(each) for each in found}
@@ -63,7 +63,7 @@ def put(bucket_name: str, object_name: str) -> Any:
 
 
 def post(bucket_name: str, object_name: str) -> Any:
-    """Begin an upload in parts, or end it. No condition holds there, as at Google."""
+    """Begin or end an upload in parts. Preconditions are ignored there, as at Google."""
     if "uploads" in flask.request.args:
         parts[number := uuid4().hex] = {}
         return said("InitiateMultipartUploadResult", f"<UploadId>{number}</UploadId>")

@@ -1,10 +1,10 @@
-"""`chartferry`, and workers of its loads, of which the first process to come to a point of a step halts there.
+"""`chartferry` and workers of its loads. The first process that comes to a point of a step halts there.
 
 usage: python -m tests.support.halting PLACE STEP TURN ARGUMENT...
-It makes the file PLACE, and goes on once that is removed: meanwhile its host is killed, or cut off. TURN chooses the
-point of the step. A STEP of `none` has none. Few rows are enough for a worker.
+The process makes the file PLACE, and goes on when the file is removed. Meanwhile a test kills or disconnects its host.
+TURN chooses the point of the step. With the STEP `none` no process halts. A worker gets parts of few rows.
 
-Variables: SILENCE_SECONDS, after which a loader that is not heard of is taken for dead.
+Variables: SILENCE_SECONDS, the silence after which a loader counts as dead.
 """
 
 import os
@@ -23,13 +23,13 @@ from pipelines.runs import parts, worker, workers
 
 ROWS_A_WORKER = 500
 PUBLISHING = ("publish", "none")
-"""Steps of the imports that publish: it takes long where there are many rows, and not all of many machines are to."""
+"""Steps whose imports publish. Publishing many rows takes long, so that not all machines do it."""
 WORKER = "worker"
-"""In place of the arguments: a worker, whose order comes through its input."""
+"""Given in place of the arguments: run a worker, which reads its order from standard input."""
 
 
 class Point(NamedTuple):
-    """A place where a process can halt: before or after a call of a function, which is named by `module:name`."""
+    """A point where a process can halt: before or after a call of a function, named as `module:name`."""
 
     function: str
     after: bool = True
@@ -62,7 +62,7 @@ STEPS = tuple(POINTS)
 
 
 def halt_at(point: Point, place: Path, calls: int) -> None:
-    """Let the first process that calls a function so often halt there."""
+    """Halt the first process at its n-th call of a function."""
     owner_of, _, name = point.function.rpartition("." if "." in point.function.partition(":")[2] else ":")
     owner = pkgutil.resolve_name(owner_of)
     function: Callable[..., Any] = getattr(owner, name)
@@ -81,7 +81,7 @@ def halt_at(point: Point, place: Path, calls: int) -> None:
 
 
 def halt(place: Path) -> None:
-    """Wait as long as the file is there that this process makes; return at once if another has made it before."""
+    """Make a file and wait until it is removed. Return at once if another process has made it."""
     halted = place.with_name(f"{place.name}-once")
     try:
         os.close(os.open(halted, os.O_CREAT | os.O_EXCL))

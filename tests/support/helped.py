@@ -1,4 +1,4 @@
-"""What the helper processes of `test_side_by_side.py` are given to do: a module that loads next to nothing."""
+"""Functions for the helper processes of `test_side_by_side.py`, in a module that imports little."""
 
 import os
 from collections.abc import Callable
@@ -13,7 +13,7 @@ def make(do: Callable[[int], int] = doubled) -> Callable[[int], int]:
 
 
 def os_gone(number: int) -> int:
-    """Ends a helper in the middle of a chunk; here it only doubles."""
+    """Double a number; end the process instead if it is a helper."""
     if os.environ.get("HELPED"):
         os._exit(1)
     return 2 * number

@@ -27,7 +27,7 @@ def ip(*arguments: str) -> None:
 
 
 class Host:
-    """One host. path: its folder, as its commands see it; disk: the same from outside."""
+    """One host. path: its folder as its commands see it. disk: that folder as this process sees it."""
 
     def __init__(self, network: "Network", number: int) -> None:
         self._network, self.name = network, f"{network.name}h{number}"
@@ -43,24 +43,24 @@ class Host:
         self.cut_off(False)
 
     def start(self, command: Sequence[str], environ: Mapping[str, str], **options: Any) -> "subprocess.Popen[Any]":
-        """Start a command on the host. To kill it kills all that it has started."""
+        """Start a command on the host. Killing it kills all processes that it has started."""
         within = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", ENTER, "sh"]
         places = [str(self.disk), str(self.path), str(self._network.disks)]
         whole = ["ip", "netns", "exec", self.name, *within, *places, *command]
         return subprocess.Popen(whole, env=environ, **options)
 
     def cut_off(self, is_cut: bool = True) -> None:
-        """Part the host from all others, or join it to them again."""
+        """Disconnect the host from all others, or connect it again."""
         ip("link", "set", self._plug, "down" if is_cut else "up")
 
     def takes(self, address: str, before: "Host | None" = None) -> None:
-        """Have one more address: that of a service, which may have been at another host before."""
+        """Give the host one more address, for a service that may have run on another host before."""
         if before:
             ip("-n", before.name, "addr", "del", f"{address}/24", "dev", "eth0")
         ip("-n", self.name, "addr", "add", f"{address}/24", "dev", "eth0")
 
     def forgets_neighbours(self) -> None:
-        """Find anew which host has which address."""
+        """Forget which host has which address."""
         ip("-n", self.name, "neigh", "flush", "dev", "eth0")
 
     def loses_disk(self) -> None:
@@ -71,11 +71,11 @@ class Host:
 class Network:
     """A bridge with hosts. prefix: the first three numbers of all addresses; the bridge has the number 1.
 
-    served: the socket behind each port that has one. away: ports at which nobody answers for now.
+    served: the socket behind each served port. away: ports that do not answer for now.
     """
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
-        number = next(NUMBERS)  # what an earlier one had may take a while to go
+        number = next(NUMBERS)  # the addresses of an earlier network may take a while to vanish
         self.name, self.prefix = f"cf{os.getpid() % 100_000}n{number}", f"10.211.{(os.getpid() + number) % 250}"
         self.address = f"{self.prefix}.1"
         self.disks, self.path = folder / "disks", folder / "disk"
@@ -95,7 +95,7 @@ class Network:
         return made
 
     def serve(self, port: int | None = None, path: str | None = None) -> int:
-        """Let hosts reach a port of this machine's loopback, or a socket in a folder; return the port at the bridge."""
+        """Make a loopback port, or a socket in a folder, reachable for hosts. Return its port at the bridge."""
         server = socket.create_server((self.address, 0), backlog=100)
         self._stack.callback(server.close)
         ours = int(server.getsockname()[1])
@@ -120,7 +120,7 @@ class Network:
                         notice_when_cut_off(outer)
                     try:
                         inner = connected()
-                    except OSError:  # what is served is away
+                    except OSError:  # the served program does not answer
                         outer.close()
                         continue
                     for one, other in ((outer, inner), (inner, outer)):
@@ -132,7 +132,7 @@ class Network:
 
 @contextmanager
 def network(folder: Path) -> Iterator[Network]:
-    """A bridge; hosts and all that is served go at the end."""
+    """Make a bridge. Its hosts and its ports are removed at the end."""
     with ExitStack() as stack:
         yield Network(folder, stack)
 
@@ -142,7 +142,7 @@ def _quietly(*arguments: str) -> None:
 
 
 def notice_when_cut_off(connection: socket.socket) -> None:
-    """Ask after a peer as a PostgreSQL server does over TCP, by the settings that our sessions give it."""
+    """Probe the peer of a connection with the keepalive settings that our sessions give a PostgreSQL server."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
         connection.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -52,7 +52,7 @@ def _kinds(t: Tables) -> Answer:
 
 
 def _claims(t: Tables) -> Answer:
-    """Apply the payments anew: copayments to their claims, then all that is left to the oldest claims."""
+    """Allocate all payments: copayments to their claims, then the rest to the oldest claims."""
     paid: dict[Any, Decimal] = defaultdict(Decimal)
     left: dict[Any, Decimal] = defaultdict(Decimal)
     claims = t.by("claim_balance", "claim_id")

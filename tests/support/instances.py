@@ -1,8 +1,7 @@
-"""Databases of DuckDB in memory, cheaper than they come: a new instance takes 16 ms, and a command opens several.
+"""DuckDB databases in memory that share an instance: a new instance takes 16 ms, and a command opens several.
 
-Each is a database of its own in an instance that many share. It has their order, one thread, since several wait for
-each other where rows are few, and no folder to spill to: what is spilled, and how much memory is taken, is tested in
-processes of their own.
+Each is a separate database in a shared instance. The instance has the same order of rows, one thread (several would
+wait for each other on few rows), and no folder to spill to: spilling and memory are tested in separate processes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,9 +11,9 @@ from typing import Any, Self
 import duckdb
 
 MOST = 200
-"""Databases in one instance, which is gone once the last of them is closed."""
+"""The number of databases in one instance. It ends when the last of them is closed."""
 APART = ("memory_limit", "temp_directory")
-"""Settings that would not be the same for all."""
+"""Settings that may differ, and then need an instance of their own."""
 
 
 class Bench:
@@ -38,7 +37,7 @@ class Bench:
 
 
 class Instances:
-    """Opens databases in memory, as `open_in_memory` does."""
+    """Open databases in memory, in place of `open_in_memory`."""
 
     def __init__(self) -> None:
         self._shared: dict[str, duckdb.DuckDBPyConnection] = {}
@@ -48,7 +47,7 @@ class Instances:
         shared = {name: value for name, value in settings.items() if name not in APART}
         number, kind = next(self._numbers), repr(sorted(shared.items()))
         if number % MOST == 0:
-            self._shared.clear()  # to close them would close what is still open in them
+            self._shared.clear()  # closing them would close databases that are still in use
         if kind not in self._shared:
             self._shared[kind] = duckdb.connect(":memory:", config={**shared, "threads": 1})
         own = self._shared[kind].cursor()

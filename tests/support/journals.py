@@ -19,7 +19,7 @@ def send(ledger: Ledger, *keys: str, state: str = "created") -> None:
 
 
 def a_history(ledger: Ledger) -> None:
-    """Every table has rows."""
+    """Fill every table of a ledger with rows."""
     ledger.note_target(TARGET, "http://127.0.0.1:1")
     start(ledger, "payments-a", "payments-b")
     number = ledger.start_run(TARGET, "payments-a", feed_hash="f1")
@@ -33,7 +33,7 @@ def a_history(ledger: Ledger) -> None:
 
 
 def leave_closed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As before schema 13: a reject stays closed although the correction that closed it is taken back."""
+    """Make a ledger behave as before schema 13: a reject stays closed although its correction is taken back."""
     start(ledger, "payments-a")
     wrong = Reason("PAY-1", None, "amount", "wrong", False)
     ledger.reject(TARGET, *OF, "payments-0", [Reject(2, 1, "k1", "rule", None, None, None, [wrong])])

@@ -1,7 +1,7 @@
-"""Start a command in the warm process and stand for it: `python -S -E launcher.py SOCKET COMMAND...`.
+"""Start a command in the warm process, and act in its place: `python -S -E launcher.py SOCKET COMMAND...`.
 
-It passes on its files, folder and environment, ends with the command's exit code, and the command ends with it.
-Stdlib alone, and little of it: this program starts in a fiftieth of a second.
+It passes on its files, folder and environment. It ends with the command's exit code, and the command ends with it. It
+imports little of the standard library and nothing else, so that it starts in 20 ms.
 """
 
 import json
@@ -18,7 +18,7 @@ ENDED_BADLY = 97
 def order(
     address: str, command: Sequence[str], files: Sequence[int], environ: Mapping[str, str], cwd: str, session: bool
 ) -> tuple[socket.socket, int]:
-    """Have a command started with these three files; return what tells its end, and its number."""
+    """Start a command with these three files. Return the connection that reports its end, and its process id."""
     asked = {"command": list(command), "environ": dict(environ), "cwd": cwd, "umask": umask(), "session": session}
     body = json.dumps(asked).encode()
     told = socket.socket(socket.AF_UNIX)
@@ -29,13 +29,13 @@ def order(
 
 
 def umask() -> int:
-    """The umask of this process; to ask for it by setting it would be seen by other threads."""
+    """Return the umask of this process, without setting it: other threads would see that."""
     with open("/proc/self/status", encoding="utf-8") as status:  # noqa: PTH123 - pathlib is slow to import
         return next(int(line.split()[1], 8) for line in status if line.startswith("Umask:"))
 
 
 def main() -> None:
-    """Stand for a command."""
+    """Run a command in the warm process, and end like it."""
     told, number = order(sys.argv[1], sys.argv[2:], (0, 1, 2), os.environ, os.getcwd(), session=False)  # noqa: PTH109
     for name in SIGNALS:
         signal.signal(name, lambda got, _: os.kill(number, got))

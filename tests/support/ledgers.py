@@ -23,7 +23,7 @@ FILES = ("ledger.db", "ledger.db-wal", "ledger.db-shm", "journal.ndjson")
 
 @contextmanager
 def read_ledger(home: Path, timeout: float = 5) -> Iterator[sqlite3.Connection]:
-    """The database of a home's ledger, with `record`, `repeat` and `former` as their readers see them."""
+    """Open the database of a home's ledger, with `record`, `repeat` and `former` as readers see them."""
     with closing(sqlite3.connect(f"file:{home / 'ledger.db'}?mode=ro", uri=True, timeout=timeout)) as ledger:
         for shown in (t.record, t.repeat, t.former):
             query = str(shown.element.compile(dialect=sqlite.dialect()))
@@ -36,7 +36,7 @@ def read_ledger(home: Path, timeout: float = 5) -> Iterator[sqlite3.Connection]:
 
 
 def decisions(home: Path) -> list[tuple[str, str, str | None]]:
-    """The decisions by hand in a ledger, each of this user: command, subject and reason."""
+    """Return the decisions by hand in a ledger: command, subject and reason. Asserts that this user made them."""
     ledger = Ledger.open(home / "ledger.db")
     try:
         assert all(row["user"] == user_name() and row["at"] for row in ledger.decisions())
@@ -53,20 +53,20 @@ def close_rejects(ledger: Ledger, target: str, keys: Collection[str], batch_id: 
 
 
 def lose_ledger(home: Path) -> None:
-    """Its journal is lost with it."""
+    """Remove the ledger of a home and its journal."""
     shutil.rmtree(home / "journal", ignore_errors=True)
     for name in FILES:
         (home / name).unlink(missing_ok=True)
 
 
 def lose_tables(home: Path) -> None:
-    """The journal stays."""
+    """Remove the ledger of a home and keep its journal."""
     for name in FILES[:3]:
         (home / name).unlink(missing_ok=True)
 
 
 def keep_ledger(home: Path) -> Callable[[], None]:
-    """Copy both as they are now; return what puts them back."""
+    """Copy ledger and journal. Return a function that puts them back."""
     aside = home.parent / "ledger of before"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
@@ -88,7 +88,7 @@ def intent(key: str, line: int = 2, batch: str = "payments-a", content: str = "h
 
 
 def start(ledger: Ledger, *names: str) -> None:
-    """Begin these batches, of which records can be sent then."""
+    """Begin batches, so that their records can be sent."""
     for name in names:
         ledger.start_batch(TARGET, name, feed="payments", source="default", resource_type="PaymentNotice")
 

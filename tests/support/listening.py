@@ -1,4 +1,4 @@
-"""An address on loopback that takes whatever is sent there, and keeps it."""
+"""A server on loopback that accepts all requests, and keeps them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from tests.support.serving import Answers, served
 
 @dataclass
 class Heard:
-    """What a listener was sent: path and body of each request."""
+    """The requests that a listener got: path and body of each."""
 
     url: str
     bodies: list[tuple[str, bytes]] = field(default_factory=list)
@@ -20,7 +20,7 @@ class Heard:
 
 @contextmanager
 def listener() -> Iterator[Heard]:
-    """An address that takes everything."""
+    """Serve on an address that accepts all requests."""
 
     class Handler(Answers):
         def do_POST(self) -> None:

@@ -1,4 +1,4 @@
-"""Requests over plain HTTP on loopback, without a context of TLS: to make one takes longer than most requests do."""
+"""A client for plain HTTP on loopback. It makes no TLS context, which would take longer than most requests."""
 
 from functools import partial
 

@@ -47,7 +47,7 @@ class Machines:
         return found
 
     def loses(self, name: str) -> None:
-        """A machine is gone with its disk."""
+        """Remove a machine with its disk."""
         shutil.rmtree(self.home(name))
 
 
@@ -56,7 +56,7 @@ def batches_at(place: str, home: Path) -> StoredBatches:
 
 
 def a_batch(batches: StoredBatches, name: str = "payments-1", file: str = "payments.csv") -> Path:
-    """Make the folder of a batch, as a stage does."""
+    """Make the folder of a batch like a stage does."""
     folder = batches.path / name
     (folder / "source").mkdir(parents=True, exist_ok=True)
     (folder / "source" / file).write_text("rows of p1")

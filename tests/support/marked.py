@@ -1,4 +1,4 @@
-"""Reference data, exports and a home in which each kind of a person's data is marked, to be searched for."""
+"""Reference data, exports and a home in which each kind of personal data has a marker to search for."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ KINDS = {
     "birth date": rb"1931\D?07\D?09|0?9\D0?7\D1931",
     "amount": rb"7[,']?654[,']?321\D?[0-9][0-9]",
 }
-"""What marks each kind of a person's data. `number` is a person's in another system, `key` the source's of a record."""
+"""The marker of each kind of personal data. `number`: a person's in another system; `key`: a record's."""
 
 NAME, NUMBER, TEXT, COMMENT, KEY = ("QznameZq", "QznumberZq", "QztextZq", "QzcommentZq", "QzkeyZq")
 WORDS = {"family": NAME, "given": [NAME], "text": NAME}

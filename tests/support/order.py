@@ -1,4 +1,4 @@
-"""Which files of tests take longest: they begin first, so that no worker is alone with one at the end."""
+"""The test files that take longest. They run first, so that no worker is left with one of them at the end."""
 
 _LONGEST = """
     22 spec/test_http.py
@@ -72,4 +72,4 @@ _LONGEST = """
     5 service/store/test_store_without_room.py
 """
 SECONDS = {name: int(seconds) for seconds, name in map(str.split, _LONGEST.split("\n")[1:-1])}
-"""CPU seconds of files in `tests/`, roughly; any other is short."""
+"""Rough CPU seconds of files in `tests/`; all others are short."""

@@ -1,4 +1,4 @@
-"""People who owe much, and exports of what they paid: for tests where every payment is taken and every cent counts."""
+"""Patients who owe much, and exports of their payments: no payment is refused, and every cent can be counted."""
 
 import json
 from collections import Counter
@@ -8,14 +8,14 @@ from typing import Any
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id"
 AMOUNTS = (100, 100, 250, 999)
-"""In cents; equal ones among them, so that a double is not told from another payment by its looks."""
+"""Amounts in cents. Some are equal, so that a double cannot be recognised by its amount."""
 
 Paid = Counter[tuple[str, int]]
-"""How often a patient paid so many cents."""
+"""The number of payments by patient and cents."""
 
 
 def practice(folder: Path, patients: int) -> Path:
-    """Reference data of so many patients, each with a claim, and of one practitioner."""
+    """Write reference data: patients, each with a claim, and one practitioner."""
     folder.mkdir()
     ids = [f"p{number}" for number in range(patients)]
     bodies = {
@@ -29,7 +29,7 @@ def practice(folder: Path, patients: int) -> Path:
 
 
 def claim(patient: str) -> dict[str, Any]:
-    """A charge of a million dollars."""
+    """Return a claim of a million dollars."""
     return {
         "resourceType": "Claim",
         "id": f"c-{patient}",
@@ -46,8 +46,8 @@ def claim(patient: str) -> dict[str, Any]:
 
 
 def payments(name: str, rows: int, patients: int, chosen: Random) -> tuple[str, Paid]:
-    """An export whose keys begin with `name`, and what it comes to. Two that differ in one letter are of two days: the
-    import stops a file whose records it knows under other keys.
+    """Return an export whose keys begin with `name`, and its payments by patient and cents. Exports whose names differ
+    in one letter are of different days: the import stops a file whose records it knows under other keys.
     """
     day = f"2026-02-{1 + sum(name.encode()) % 28:02}"
     paid = [(f"p{chosen.randrange(patients)}", chosen.choice(AMOUNTS)) for _ in range(rows)]
@@ -56,7 +56,7 @@ def payments(name: str, rows: int, patients: int, chosen: Random) -> tuple[str, 
 
 
 def paid(notices: list[dict[str, Any]]) -> Paid:
-    """What PaymentNotices come to."""
+    """Return the number of PaymentNotices by patient and cents."""
     return Counter(
         (body["request"]["reference"].removeprefix("Patient/"), round(body["amount"]["value"] * 100))
         for body in notices

@@ -1,11 +1,11 @@
-"""What this process has at most in use while something is done, by the objects that it makes."""
+"""The peak memory of this process while a function runs, counted by the objects that it makes."""
 
 import tracemalloc
 from collections.abc import Callable
 
 
 def peak_of(do: Callable[[], object]) -> int:
-    """Return the bytes that were in use at once, at most, of what it made."""
+    """Return the peak bytes of the objects that a function makes."""
     tracemalloc.start()
     try:
         do()

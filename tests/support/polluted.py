@@ -1,4 +1,4 @@
-"""Exports of payments, each polluted in one way that exports of the world are, with what is true of it.
+"""Exports of payments, each polluted in one way that real exports are, with its true content.
 
 Here are the ways in which bytes, delimiters, quotes and the shape of a table are polluted. All is made from a seed.
 """
@@ -261,7 +261,7 @@ WAYS = OF_FILES | OF_CELLS
 
 
 def corpus(seeds: int) -> Iterator[Polluted]:
-    """Each way with so many seeds."""
+    """Yield each kind of pollution with a number of seeds."""
     for name, pollute in WAYS.items():
         for seed in range(seeds):
             yield pollute(Table(random.Random(f"{name} {seed}")))._replace(kind=name)

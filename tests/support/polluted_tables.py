@@ -1,7 +1,7 @@
-"""Plain exports of payments, to be polluted, with what is true of each.
+"""Clean exports of payments, to be polluted, with their true content.
 
-The truth of an export is its records by key, each with the lines that it is on. A correct reader gives each of them as
-it is, says its line, or refuses the file. All is made from a seed.
+The truth of an export is its records by key, each with its lines. A correct reader returns each record as it is, or
+names its line, or refuses the file. Everything is drawn from a seed.
 """
 
 import random
@@ -23,7 +23,7 @@ paid_on = "Date"
 
 
 class Paid(NamedTuple):
-    """A payment as the export means it. cents: None where no reader can know. lines: those that it is on."""
+    """A payment as the export means it. cents: None if no reader can know. lines: its lines in the file."""
 
     patient: str
     cents: int | None
@@ -32,7 +32,7 @@ class Paid(NamedTuple):
 
 
 class Polluted(NamedTuple):
-    """A polluted export. keys: of the feed file, beside the plain ones. mends: a key that a refusal or reject names."""
+    """A polluted export. keys: additional keys of the feed file. mends: the key that a refusal or reject must name."""
 
     kind: str
     content: bytes
@@ -42,7 +42,7 @@ class Polluted(NamedTuple):
 
 
 class Table:
-    """A plain export, to be polluted: its lines, and which of them each record is on."""
+    """A clean export, to be polluted: its lines, and the line of each record."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -57,7 +57,7 @@ class Table:
         return self.rows[self.place]
 
     def truth(self, before: int = 1, lost: int | None = None) -> dict[str, Paid]:
-        """The records, each on one line behind `before` others. lost: the place of an amount that nobody can know."""
+        """Return the records, each on one line after `before` others. lost: the index of an unknowable amount."""
         found = {}
         for place, (key, patient, amount, day, *_) in enumerate(self.rows):
             cents = None if place == lost else round(float(amount) * 100)
@@ -83,7 +83,7 @@ Pollute = Callable[[Table], Polluted]
 
 
 def into(ways: dict[str, Pollute]) -> Callable[[Pollute], Pollute]:
-    """Registers a way to pollute an export under its function's name."""
+    """Register a kind of pollution under the name of its function."""
 
     def way(pollute: Pollute) -> Pollute:
         ways[pollute.__name__.replace("_", " ")] = pollute

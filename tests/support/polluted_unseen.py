@@ -1,4 +1,4 @@
-"""Exports of payments polluted in further ways, written by somebody who had not seen the code."""
+"""More kinds of polluted exports, by an author who had not seen the code."""
 
 import base64
 import random
@@ -212,7 +212,7 @@ def row_within_a_row(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-# Headers, tables and what stands around them
+# Headers, tables, and text around them
 
 
 def amounts_swapped_lower_down(table: Table) -> str:
@@ -343,14 +343,14 @@ WAYS |= OF_CELLS
 
 
 def unseen_files(rounds: int = ROUNDS) -> Iterator[tuple[str, Polluted]]:
-    """Each way, several times: its name, and a file with what a correct reader gives."""
+    """Yield each kind of pollution several times: its name, and a file with its true records."""
     for name in WAYS:
         for number in range(rounds):
             yield name, polluted_by(name, number)
 
 
 def polluted_by(name: str, number: int) -> Polluted:
-    """One file of a way."""
+    """Return one file with a kind of pollution."""
     chance = random.Random(f"{name} {number}")
     table = Table(list(_payments(chance)), chance)
     content = WAYS[name](table)

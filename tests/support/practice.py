@@ -1,4 +1,4 @@
-"""A home with the samples' reference data, and what Dagster made of its imports: for tests of the orchestration."""
+"""A home with the samples' reference data, and Dagster's runs over it: for tests of the orchestration."""
 
 import shutil
 import subprocess
@@ -30,7 +30,7 @@ RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_e
 
 @dataclass
 class Practice:
-    """A home whose service holds the samples' reference data, its environment, and a Dagster instance of its own."""
+    """A home whose service holds the samples' reference data, with its environment and its own Dagster instance."""
 
     home: Path
     environ: dict[str, str]
@@ -38,7 +38,7 @@ class Practice:
     cursors: dict[str, str | None] = field(default_factory=dict)
 
     def put(self, name: str, text: str | None = None) -> str:
-        """Puts a sample, or a file of this text, into the inbox as a partition; gives its batch."""
+        """Put a sample, or a file with this text, into the inbox as a partition. Return its batch."""
         path = self.home / "inbox" / name
         if text is None:
             shutil.copy(SAMPLES / "inbox" / name, path)
@@ -56,7 +56,7 @@ class Practice:
     def run(
         self, job: str, *batch_ids: str, assets: list[dg.AssetKey] | None = None, **tags: str
     ) -> dg.ExecuteInProcessResult:
-        """Runs a job over these batches; of its assets all, or only these."""
+        """Run a job over these batches, with all of its assets or a selection."""
         if len(batch_ids) > 1:
             tags |= dict(zip(RANGE, (batch_ids[0], batch_ids[-1]), strict=True))
         return (
@@ -72,7 +72,7 @@ class Practice:
         )
 
     def tick(self, sensor: str) -> dg.SensorResult:
-        """A look of a sensor, which goes on from its last one; the partitions that it asks for are added."""
+        """Evaluate a sensor with the cursor of its last evaluation. Add the partitions that it asks for."""
         repository = self.repository()
         context = dg.build_sensor_context(
             instance=self.instance, cursor=self.cursors.get(sensor), repository_def=repository
@@ -85,7 +85,7 @@ class Practice:
         return result
 
     def do(self, request: dg.RunRequest) -> dg.ExecuteInProcessResult:
-        """The run that a sensor asked for."""
+        """Carry out the run that a sensor requested."""
         return (
             self.repository()
             .get_job(request.job_name or "")
@@ -106,14 +106,14 @@ class Practice:
             ledger.close()
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """`chartferry` over this home, as a process, which publishes no tables."""
+        """Run `chartferry` over this home in a separate process, without publishing."""
         return command("tests.support.unpublished", *arguments, environ=self.environ)
 
 
 def repository_of(environ: Mapping[str, str]) -> dg.RepositoryDefinition:
-    """The definitions of a home, made anew where settings, feeds, views or tables have changed since the last time."""
+    """Return the definitions of a home. They are made again if settings, feeds, views or tables have changed."""
     files = (stamp_of(Path(environ["CHARTFERRY_HOME"]), environ), _stamp(tables.sql_folder()))
-    about = (dict(environ), files, vars(assets)["readable_tables"])  # a test may have put another in its place
+    about = (dict(environ), files, vars(assets)["readable_tables"])  # a test may have replaced it
     if not _LAST or _LAST[0] != about:
         _LAST[:] = about, build_definitions(environ).get_repository_def()
     found: dg.RepositoryDefinition = _LAST[1]
@@ -121,7 +121,7 @@ def repository_of(environ: Mapping[str, str]) -> dg.RepositoryDefinition:
 
 
 _LAST: list[Any] = []
-"""What the definitions of the last call were made of, and they."""
+"""The definitions of the last call, and the files and settings that they were made from."""
 
 
 def _stamp(folder: Path) -> list[tuple[str, int]]:
@@ -133,19 +133,19 @@ def command(module: str, *arguments: str, environ: dict[str, str]) -> subprocess
 
 
 def samples_store() -> Path:
-    """A store of DuckDB that holds the samples' reference data; beside it `loaded.txt`, the words of the load."""
+    """Return a DuckDB store of the samples' reference data. `loaded.txt` beside it has the output of the load."""
     return shared("samples", _load_samples) / "service.duckdb"
 
 
 def _load_samples(folder: Path) -> None:
     loaded = load(folder, SAMPLES / "reference")
-    assert loaded.returncode == 3, loaded.stderr  # some of its records are refused
+    assert loaded.returncode == 3, loaded.stderr  # some of the samples are refused
     (folder / "loaded.txt").write_text(loaded.stdout, encoding="utf-8")
 
 
 @contextmanager
 def practicing(home: Path, served: bool = False) -> Iterator[Practice]:
-    """A practice. served: over one service for all its runs, each of which starts one of its own otherwise."""
+    """Yield a practice. served: one service for all runs; otherwise each run starts its own."""
     environ = environment(CHARTFERRY_HOME=str(home))
     (home / "inbox").mkdir()
     shutil.copy(samples_store(), home / "service.duckdb")
@@ -154,7 +154,7 @@ def practicing(home: Path, served: bool = False) -> Iterator[Practice]:
 
 
 def observed(result: dg.ExecuteInProcessResult) -> dict[tuple[str, str], dict[str, object]]:
-    """The metadata of the observations, by stage and batch."""
+    """Return the metadata of the observations, by stage and batch."""
     events = [event for event in result.all_events if event.event_type_value == "ASSET_OBSERVATION"]
     found = [event.asset_observation_data.asset_observation for event in events]
     return {
@@ -164,7 +164,7 @@ def observed(result: dg.ExecuteInProcessResult) -> dict[tuple[str, str], dict[st
 
 
 def materialized(result: dg.ExecuteInProcessResult) -> dict[tuple[str, str | None], dict[str, object]]:
-    """Metadata values by stage and partition."""
+    """Return the metadata of the materializations, by stage and partition."""
     events = [event.materialization for event in result.all_events if event.is_step_materialization]
     return {
         (event.asset_key.path[-1], event.partition): {name: m.value for name, m in event.metadata.items()}
@@ -173,7 +173,7 @@ def materialized(result: dg.ExecuteInProcessResult) -> dict[tuple[str, str | Non
 
 
 def verdicts(result: dg.ExecuteInProcessResult) -> dict[str, tuple[bool, str]]:
-    """Whether the checks that were made all passed, and how severe they are, by name."""
+    """Return for each check whether it always passed, and its severity."""
     found: dict[str, tuple[bool, str]] = {}
     for event in result.all_events:
         if event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION:
@@ -184,7 +184,7 @@ def verdicts(result: dg.ExecuteInProcessResult) -> dict[str, tuple[bool, str]]:
 
 
 def standing(repository: dg.RepositoryDefinition, *names: str) -> dg.ExecuteInProcessResult:
-    """Make the standing checks, or those of these names, as a person does on Dagster's pages."""
+    """Run the standing checks, or those with these names, as a person does on Dagster's pages."""
     of_file = {key for key in repository.asset_graph.asset_check_keys if key.asset_key == ONE_HOME.published}
     chosen = {key for key in of_file if (key.name in names if names else key.name != TABLES_AGREE)}
     job = repository.get_implicit_global_asset_job_def().get_subset(asset_check_selection=chosen)

@@ -1,4 +1,4 @@
-"""Marked values, and where they leak."""
+"""Marked values, and the places where they leak."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 PLACES = re.compile(
     r"inbox/.*|batches/.*|published/(parquet/.*|reports\.[a-z]*\.?duckdb)|service\.duckdb(\.wal|\.ahead)?"
 )
-"""Where under a home patient data may be."""
+"""The places in a home that may hold patient data."""
 MARK = re.compile(rb"[Qq]z[a-z]+[Zz]q")
 
 
@@ -22,7 +22,7 @@ def found_in(content: bytes) -> set[str]:
 
 
 def leaks(home: Path, *texts: str) -> dict[str, set[str]]:
-    """The markers outside their places: by file of the home, and under `said` those of the texts."""
+    """Return the markers outside the allowed places, by file of the home; those in the texts are under `said`."""
     files = [path for path in home.rglob("*") if path.is_file()]
     names = {str(path.relative_to(home)): path for path in files}
     outside = {

@@ -1,4 +1,4 @@
-"""A home with a form, and its pseudonymous publication as rows."""
+"""A home with a questionnaire, and the rows of its pseudonymous publication."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ Tables = dict[str, list[dict[str, Any]]]
 
 
 def with_a_form(home: Path) -> World:
-    """A home whose target has a questionnaire, and the name of a practitioner."""
+    """Make a home whose target has a questionnaire, and a practitioner with a name."""
     made = World(home)
     made.questionnaires = [FORM]
     made.names = {"Practitioner/d1": "Dr. Known"}

@@ -1,4 +1,4 @@
-"""The rows of published tables as Python reads them from the Parquet files, and what is made of rows by hand."""
+"""The rows of published tables, read from the Parquet files, and calculations on rows in plain Python."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -39,7 +39,7 @@ def first(day: date) -> date:
 
 
 def percentile(values: Iterable[float], share: float) -> float:
-    """Return the value below which a share of them is, between neighbours in proportion."""
+    """Return a percentile of the values, interpolated between neighbours."""
     ordered = sorted(values)
     place = share * (len(ordered) - 1)
     low = int(place)
@@ -51,7 +51,7 @@ def percent(part: float, whole: float) -> float:
 
 
 def groups(rows: Iterable[Row], *keys: str | Callable[[Row], Any]) -> dict[tuple[Any, ...], list[Row]]:
-    """Return rows together that have the same values of keys, which are columns or functions."""
+    """Return the rows grouped by keys, which are columns or functions."""
     found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         found[tuple(key(row) if callable(key) else row[key] for key in keys)].append(row)
@@ -71,7 +71,7 @@ def created(t: Tables) -> list[Row]:
 
 
 def least(rows: Iterable[Row], column: str) -> Any:
-    """Return the first of the texts in alphabetical order; None if there is none."""
+    """Return the alphabetically first text of a column; None if there is no text."""
     return min((row[column] for row in rows if row[column] is not None), default=None)
 
 

@@ -1,4 +1,4 @@
-"""A home with reports and payments of every fate, for the tests of what is published."""
+"""A home with reports and with payments of every outcome, for tests of publications."""
 
 import re
 import sys
@@ -113,18 +113,18 @@ PAGED = (
 )
 """The tables that the page of a publication reads."""
 WIDE = ("questionnaire_response", "questionnaire", "question", "answer", "answer_option")
-"""The tables that those of each questionnaire are made from."""
+"""The tables that a questionnaire's tables are made from."""
 STAGED = ("swept_report", "swept_response", "waiting_payment")
-"""The staged tables that others than the SQL of tables read."""
+"""The staged tables that code other than the SQL of tables reads."""
 
 
 def publish_only(patch: pytest.MonkeyPatch, *names: str, wide: bool = False) -> None:
-    """Let publications make these of our tables, with those that they read and name, and no page.
+    """Let publications make only these tables and those that they need, and no page.
 
-    The page and the statements of `TOTALS` come with the tables that they read. For tests that look at a few tables, or
-    at what goes wrong with one: all of them take a second.
+    The page and the statements of `TOTALS` are made if their tables are. For tests of a few tables: all tables take a
+    second.
 
-    wide: whether they make the tables of each questionnaire.
+    wide: true to make the tables of each questionnaire, too.
     """
     wanted = closure({"diagnostic_report", "import_batch", *names, *(WIDE if wide else ())})
 
@@ -145,7 +145,7 @@ def publish_only(patch: pytest.MonkeyPatch, *names: str, wide: bool = False) -> 
 
 
 def staged_for(*texts: str) -> dict[str, str]:
-    """Return those of the staged tables that these texts name, and what they are made from, and so on."""
+    """Return the staged tables that these texts name, with all tables that those are made from."""
     every = staging_selects()
     named = every.keys() & set(re.findall(r"\w+", " ".join(texts)))
     inputs = {word for name in named for word in re.findall(r"\w+", every[name])} & every.keys()
@@ -154,7 +154,7 @@ def staged_for(*texts: str) -> dict[str, str]:
 
 @contextmanager
 def few_tables() -> Iterator[None]:
-    """Let definitions of Dagster that are made meanwhile have few tables: of sixty they take twice as long."""
+    """Let new Dagster definitions have few tables. With all sixty they take twice as long."""
     with pytest.MonkeyPatch.context() as patch:
         publish_only(patch)
         yield
@@ -162,9 +162,9 @@ def few_tables() -> Iterator[None]:
 
 @contextmanager
 def comments_of_ours_are_left_out() -> Iterator[None]:
-    """Within, publications give no comments to tables that are as the project declares them: an eighth of their time.
+    """Let publications leave the comments of the project's own tables out, which take an eighth of their time.
 
-    DuckDB takes as long for each of six hundred as for a query, and they are always the same.
+    There are six hundred, DuckDB takes as long for each as for a query, and they are always the same.
     """
 
     def comment_others(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
@@ -178,22 +178,22 @@ def comments_of_ours_are_left_out() -> Iterator[None]:
 
 @contextmanager
 def all_comments() -> Iterator[None]:
-    """Within, publications give all comments, for tests that look at them."""
+    """Let publications write all comments, for tests of comments."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(making, "comment", comment)
         yield
 
 
 def publish_nothing(patch: pytest.MonkeyPatch) -> None:
-    """Let imports, retries and undos publish nothing, for tests that look at no table."""
+    """Let imports, retries and undos publish nothing, for tests that read no table."""
     for module in MODULES:
         patch.setattr(f"pipelines.importing.{module}.publish_into", lambda *_: None)
 
 
 def publish_as_marked(patch: pytest.MonkeyPatch, test: pytest.Item) -> None:
-    """Let imports, retries and undos publish what the mark `publishes` of a test says: tables that it names, or all.
+    """Let imports, retries and undos publish the tables that the mark `publishes` of a test names, or all.
 
-    Without the mark they publish nothing; with `wide=True` the tables of each questionnaire too.
+    Without the mark they publish nothing. With `wide=True` they publish the tables of each questionnaire, too.
     """
     mark = test.get_closest_marker("publishes")
     if mark is None:
@@ -203,7 +203,7 @@ def publish_as_marked(patch: pytest.MonkeyPatch, test: pytest.Item) -> None:
 
 
 def closure(names: set[str]) -> set[str]:
-    """The tables of these names, and those that they need, and so on."""
+    """Return these tables and all tables that they need."""
     needed = {
         other
         for name in names & set(OURS)
@@ -218,7 +218,7 @@ class Target:
         self.asked: list[tuple[str, dict[str, str] | None]] = []
 
     def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the one page of a search, by `_id` or `_lastUpdated` where that is asked for."""
+        """Yield the only page of a search, filtered by `_id` or `_lastUpdated` if that is asked for."""
         self.asked.append((resource_type, params))
         ids = params["_id"].split(",") if params and "_id" in params else None
         since = params.get("_lastUpdated", "ge")[2:] if params else ""
@@ -229,13 +229,13 @@ class Target:
 
 
 def publish_last_target(home: Path, ledger: Ledger) -> Publication | None:
-    """Publish what the ledger has of the target of its last batch, as of a target without reports."""
+    """Publish the ledger's rows of the target of its last batch. The target has no reports."""
     targets = [row["target"] for row in ledger.batches()]
     return publish(home, ledger, sweep(Target([]), home, targets[-1])) if targets else None
 
 
 class World:
-    """A home with a ledger, and a clock that moves a minute with each look."""
+    """A home with a ledger, and a clock that advances a minute each time it is read."""
 
     def __init__(self, home: Path) -> None:
         self.home, self.time, self.reports = home, START, list(REPORTS)
@@ -255,7 +255,7 @@ class World:
         return self.published
 
     def read(self) -> Sweep:
-        """Read from the target what a publication shows."""
+        """Read from the target what a publication needs."""
         target = Target([*self.reports, *self.questionnaires, *self.results, *self.responses])
         swept = sweep(target, self.home, TARGET, self.clock)
         if self.results:
@@ -270,13 +270,13 @@ class World:
         return swept
 
     def begin(self, batch: str, target: str = TARGET, of: tuple[str, str] = OF) -> None:
-        """Begin a batch, of which records can be sent then."""
+        """Begin a batch, so that its records can be sent."""
         feed = batch.partition("-")[0]
         about = {"feed": feed, "source": of[0], "resource_type": of[1], "file_name": f"{feed}.csv"}
         self.ledger.start_batch(target, batch, **about)
 
     def run(self, batch: str, counts: dict[str, int], target: str = TARGET, of: tuple[str, str] = OF) -> None:
-        """Begin a batch where it is new; begin and end a run, and the batch with its first."""
+        """Begin a batch if it is new. Begin and end a run of it; the first run also ends the batch."""
         state, new = "finished", not self.ledger.runs(target, batch)
         self.begin(batch, target, of)
         run = self.ledger.start_run(target, batch, feed_hash="f1", rules_version="1")
@@ -286,7 +286,7 @@ class World:
 
     @contextmanager
     def tables(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """The tables as published; a test with many queries opens them once."""
+        """Open the published tables; yield a connection. A test with many queries opens them once."""
         with duckdb.connect(self.home / "published" / "reports.duckdb", read_only=True) as db:
             db.execute("SET TimeZone = 'UTC'")
             yield db
@@ -297,14 +297,14 @@ class World:
 
 
 class Unpublished(World):
-    """A world whose tables are made in memory, for tests of what they say: a quarter of a publication is its files."""
+    """A world whose tables are made in memory. Writing files takes a quarter of a publication."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
         self.until = ExitStack()
 
     def publish(self) -> Publication:
-        """Make the tables of what is read now."""
+        """Make the tables in memory."""
         swept, at = self.read(), self.clock()
         self.close_tables()
         self.db = self.until.enter_context(session(self.home / ".spill"))
@@ -329,7 +329,7 @@ class Unpublished(World):
         return super().rows(query)
 
     def close_tables(self) -> None:
-        """Leave no table in an instance that tests share, where others would list it."""
+        """Remove all tables from an instance that tests share, so that others do not list them."""
         if hasattr(self, "db"):
             [(own,)] = self.db.execute("SELECT current_database()").fetchall()
             self.db.execute(f"USE memory; DETACH {own}")
@@ -349,7 +349,7 @@ def payment(key: str, line: int, cents: int, patient: str = "p1", batch: str = B
 
 
 def import_payments(world: World) -> None:
-    """Two batches: six payments of every fate and a reject; then a file that repeats one and corrects two."""
+    """Import two batches: six payments of every outcome and a reject; then a file that repeats one and corrects two."""
     ledger, paid = world.ledger, utc_text(datetime(2026, 2, 1, tzinfo=UTC))
     six = [payment(f"k{n}", n, 1000 + n, "p2" if n == 6 else "p1", day=2 if n == 7 else 1) for n in range(2, 8)]
     world.begin(BATCH)
@@ -392,7 +392,7 @@ def carry_over(
     records: dict[str, tuple[datetime | None, dict[str, Any]]],
     number: str = "0123456789ab",
 ) -> str:
-    """A finished batch whose records were all created, with the bodies that its run made ready: key, time, body."""
+    """Add a finished batch whose records were all created. records: key, time and body of each."""
     kind, of = "tasks" if resource == "Task" else "answers", ("default", resource)
     batch = f"{kind}-{number}"
     lines = dict(enumerate(records, 2))
@@ -412,7 +412,7 @@ def carry_over(
 
 
 def write_accepted(folder: Path, rows: Mapping[int, tuple[str, str, str]]) -> None:
-    """Write the rows that a run made ready to send: by line, key, hash of the content, and body."""
+    """Write the accepted rows of a run: line, key, content hash and body of each."""
     about = {"patient_id": "p1", "source_at": START, "amount_cents": 100}
     made = [
         {"line": line, "key": key, "content_hash": h, "body": body} | about for line, (key, h, body) in rows.items()

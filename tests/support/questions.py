@@ -1,4 +1,4 @@
-"""The forty questions of docs/analysts.md, each answered once more in plain Python from the Parquet files."""
+"""The questions of docs/analysts.md, and their answers in plain Python from the Parquet files."""
 
 import re
 from collections import Counter
@@ -22,7 +22,7 @@ def asked(document: str) -> list[tuple[str, str]]:
 
 
 def same(found: Iterable[Sequence[Any]], expected: Iterable[Sequence[Any]]) -> bool:
-    """True if both have the same rows, in whatever order; fractions agree to six digits."""
+    """True if both have the same rows in any order. Fractions must agree to six digits."""
     return Counter(map(_plain, found)) == Counter(map(_plain, expected))
 
 

@@ -1,4 +1,4 @@
-"""Rows of exports, and the mark of a reject, for what reads quotes."""
+"""Rows of exports, and the mark of a reject, for tests of readers of quotes."""
 
 TASKS = "task_id,description,status,requester_id,labels\n"
 MARK = "0123456789abcdef"

@@ -1,6 +1,6 @@
-"""The independent referee of what the service shows: the models of FHIR R4B in `fhir.resources`, and invariants of R4.
+"""The independent check of all bodies of the service: the models of FHIR R4B in `fhir.resources`, and invariants of R4.
 
-The models hold the structure alone. The invariants are those of the types that the service shows.
+The models check the structure only. The invariants are those of the types that the service has.
 """
 
 import json
@@ -71,11 +71,11 @@ INVARIANTS: dict[str, dict[str, Callable[[Body], bool]]] = {
         "obs-6": lambda body: "dataAbsentReason" not in body or not any(n.startswith("value") for n in body)
     },
 }
-"""By type: what must hold of a resource, under the name that R4 has for it."""
+"""The invariants of each type, by their names in R4."""
 
 
 def broken(body: Body) -> list[str]:
-    """Return the invariants that do not hold of a resource or of one within it, each with its path."""
+    """Return the violated invariants of a resource and of resources within it, each with its path."""
     return [*_broken(body, str(body["resourceType"]))]
 
 
@@ -97,7 +97,7 @@ def _broken(value: Any, path: str) -> Iterator[str]:
 
 
 def parses(response: httpx.Response) -> None:
-    """The body is a resource of R4 and, serialised again, the same resource. No invariant is broken."""
+    """Assert that a body is an R4 resource, equals its serialised model, and violates no invariant."""
     body = from_json(response.content)
     name = body["resourceType"]
     model: Any = getattr(import_module(f"fhir.resources.R4B.{name.lower()}"), name)

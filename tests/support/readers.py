@@ -1,4 +1,4 @@
-"""Bodies for the fast readers, and how they are spoiled."""
+"""Bodies for the fast readers, and ways to spoil them."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ FORM = {
     ],
 }
 KNOWN = Snapshot.of([RESOURCES["Questionnaire"].model.model_validate(FORM)])
-# Bodies in which the rules find nothing either.
+# Bodies that satisfy the rules, too.
 ANSWERED = {
     "item": [
         {"linkId": "1", "answer": [{"valueCoding": _OPTION}]},
@@ -40,14 +40,14 @@ NOTHINGS = ("null", '""', "[]", "{}")
 
 @dataclass
 class Members:
-    """An object of a body: its members in order, of which several may have one key."""
+    """An object of a body: its members in order. A key may occur several times."""
 
     pairs: list[tuple[str, Any]]
 
 
 @dataclass
 class Written:
-    """A value as this text."""
+    """A value that is written as this text."""
 
     text: str
 
@@ -60,7 +60,7 @@ def opened(value: Any) -> Any:
 
 @dataclass
 class Spoiler:
-    """Draws texts that are nearly those of a sound body."""
+    """Draw texts that differ little from that of a sound body."""
 
     random: Random
     odd: tuple[str, ...] = (
@@ -75,14 +75,14 @@ class Spoiler:
     )
 
     def text(self, body: dict[str, Any]) -> str:
-        """The text of a body after some changes, of which some make good for what others take away."""
+        """Return the text of a body after a few changes, which may cancel each other."""
         tree = opened(body)
         for _ in range(self.random.choice((0, 1, 1, 2, 2, 3, 4))):
             self.change(self.random.choice((tree, self.random.choice([*_members_of(tree)]))))
         return self.written(tree)
 
     def change(self, members: Members) -> None:
-        """Leaves a member out, repeats one, replaces a value or adds one."""
+        """Leave a member out, repeat one, replace a value, or add one."""
         change = self.random.choice((self.without, self.without_type, self.repeated, self.replaced, self.added))
         change(members.pairs)
 
@@ -123,7 +123,7 @@ class Spoiler:
         return self.string(value) if isinstance(value, str) else json.dumps(value)
 
     def string(self, text: str) -> str:
-        """A string of JSON, now and then with an escape that need not be."""
+        """Return a JSON string, now and then with an unnecessary escape."""
         if text and self.random.random() < 0.03:
             at = self.random.randrange(len(text))
             return f"{json.dumps(text[:at])[:-1]}\\u{ord(text[at]):04x}{json.dumps(text[at + 1 :])[1:]}"

@@ -1,4 +1,4 @@
-"""Where public data lies that is not part of the repository: `CHARTFERRY_REALDATA`, else `../shared/realdata`.
+"""The folder of public data that is not part of the repository: `CHARTFERRY_REALDATA`, else `../shared/realdata`.
 
 Tests that read it are skipped, with this reason, where it is missing.
 """

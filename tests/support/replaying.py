@@ -1,5 +1,5 @@
-"""The laws of the journal: replayed into an empty database it gives the same tables, row for row, and its times never
-go back.
+"""The laws of the journal: replayed into an empty database it gives the ledger's tables, row for row, and its times
+never decrease.
 """
 
 import os
@@ -35,24 +35,24 @@ from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import VERBS
 
 APART = {table.name for table in NO_FACTS}
-"""Tables that are no facts."""
+"""Tables that hold no facts."""
 STATES = ("state", "fate", "stage", "command", "kind")
-"""Columns with few different values, each of which some verb writes."""
+"""Columns with few different values; a verb of the journal writes each value."""
 TIMES = re.compile(r'^{"n":[0-9]+,"at":"([^"]+)".*\n', re.MULTILINE)
-"""Of whole lines: that of a decision to go back is split."""
+"""The times of whole lines. The journal is split at decisions that the clock is right: times may go back there."""
 replayed = Counter[str]()
-"""How many journals were replayed in this process, by each verb and each thing that their ledgers hold."""
+"""The number of journals that this process has replayed, by verb and by kind of row in their ledgers."""
 
 
 def journal_of(ledger: Ledger) -> Journal:
-    """The journal beside a ledger in a file."""
+    """Return the journal of a ledger in a file."""
     in_step = ledger._in_step
     assert isinstance(in_step, BesideFile)
     return in_step.journal
 
 
 def rows_of(ledger: Ledger) -> dict[str, Counter[tuple[object, ...]]]:
-    """Every table of a ledger as a bag of rows, as the driver gives them."""
+    """Return every table of a ledger as a multiset of rows, with the values of the driver."""
     with ledger.engine.begin() as connection:
         driver: Any = connection.connection.driver_connection
         queries = _queries(ledger.engine.dialect.name)
@@ -61,14 +61,14 @@ def rows_of(ledger: Ledger) -> dict[str, Counter[tuple[object, ...]]]:
 
 @cache
 def _queries(_: str) -> dict[str, str]:
-    """What reads each table, for a dialect: every ledger has an engine of its own, which would compile it anew."""
+    """Return the compiled query of each table. Every ledger has its own engine, which would compile it again."""
     tables = {**metadata.tables, "record": t.record, "repeat": t.repeat}
     return {name: str(select(table)) for name, table in tables.items() if name not in APART}
 
 
 @cache
 def empty_ledger() -> bytes:
-    """A ledger's file without a row."""
+    """Return the file of a ledger without rows."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ledger.db"
         open_engine(path).dispose()
@@ -76,7 +76,7 @@ def empty_ledger() -> bytes:
 
 
 def _put(content: bytes, path: Path) -> None:
-    """Make a file whole at once, or fail where one is by then."""
+    """Write a file in one step. Fails if it exists."""
     new = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
     try:
         new.write_bytes(content)
@@ -87,7 +87,7 @@ def _put(content: bytes, path: Path) -> None:
 
 @contextmanager
 def new_ledgers_are_copies() -> Iterator[None]:
-    """Within, a ledger in a new file begins as a copy of one without a row: to make its tables takes longer."""
+    """Let new ledgers begin as copies of a ledger without rows: making the tables takes longer."""
     content, make = empty_ledger(), database._create
 
     def copied(engine: Engine) -> None:
@@ -103,7 +103,7 @@ def new_ledgers_are_copies() -> Iterator[None]:
 
 @cache
 def _in_memory() -> tuple[sqlite3.Connection, Engine]:
-    """The one database in which journals are replayed: to make another takes as long as a replay."""
+    """Return the database in which journals are replayed. There is one, since making it takes as long as a replay."""
     driver = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
     engine = create_engine("sqlite://", creator=lambda: driver, poolclass=StaticPool)
     event.listen(engine, "begin", database._begin_sqlite)
@@ -112,18 +112,18 @@ def _in_memory() -> tuple[sqlite3.Connection, Engine]:
 
 @cache
 def _empty_for_memory() -> bytes:
-    """The same ledger without a row, as a file that keeps no log beside it."""
+    """Return the file of a ledger without rows that has no write-ahead log."""
     content = empty_ledger()
     return content[:18] + b"\x01\x01" + content[20:]
 
 
 def is_seldom(path: Path) -> bool:
-    """True if a ledger holds something that none of those had whose journals were replayed here."""
+    """True if a ledger has a verb or a kind of row that none of the replayed journals had."""
     return not _held(path) <= replayed.keys()
 
 
 def _held(path: Path) -> set[str]:
-    """Return the verbs of a journal, and what the tables beside it hold: a verb left out shows only there."""
+    """Return the verbs of a journal, and the kinds of rows in its ledger, which show a verb that was not written."""
     told = re.findall(rb'\["(\w+)",', path.with_name(JOURNAL).read_bytes())
     held = VERBS.keys() & {each.decode() for each in set(told)}
     with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as driver:
@@ -136,7 +136,7 @@ def _held(path: Path) -> set[str]:
 
 @cache
 def _kinds_of_rows() -> list[tuple[str, list[str], list[str], str]]:
-    """Of each table its columns of states, those that may be empty, and a query for how many rows fill the latter."""
+    """Return for each table its columns of states, its nullable columns, and a query that counts these."""
     kinds = []
     for name, table in metadata.tables.items():
         states = [each.name for each in table.columns if each.name in STATES]
@@ -149,7 +149,7 @@ def _kinds_of_rows() -> list[tuple[str, list[str], list[str], str]]:
 
 
 def assert_replay_is_equal(path: Path) -> None:
-    """Replay the journal beside a ledger, and compare every table. One that cannot be opened was left so by a test."""
+    """Replay the journal of a ledger, and compare every table. Skips a ledger that a test left unreadable."""
     try:
         ledger = Ledger.open(path)
     except LedgerError:
@@ -170,7 +170,7 @@ def assert_replay_is_equal(path: Path) -> None:
 
 
 def assert_rejects_are_as_ruled(ledger: Ledger) -> None:
-    """Each reject has the state that the rule gives it now, whatever came when."""
+    """Assert that each reject has the state that the rule gives it, in whatever order the facts came."""
     kept = {(each.target, each.reject_id): each for each in ledger.read(select(*t.reject.c))}
     for target in {target for target, _ in kept}:
         for state, _, _, name in changes(ledger, target, [each for of, each in kept if of == target]):
@@ -179,7 +179,7 @@ def assert_rejects_are_as_ruled(ledger: Ledger) -> None:
 
 
 def _replayed(journal: Path) -> dict[str, Counter[tuple[object, ...]]]:
-    """Every table of a ledger that a journal makes from nothing."""
+    """Return every table of a ledger that is made from a journal alone."""
     driver, engine = _in_memory()
     driver.deserialize(_empty_for_memory())
     driver.execute(f"PRAGMA foreign_keys={database.SQLITE['foreign_keys']}")

@@ -1,4 +1,4 @@
-"""Responses that others wrote, and the form that they answer."""
+"""Responses that were not imported by us, and the questionnaire that they answer."""
 
 from typing import Any
 

@@ -1,14 +1,14 @@
-"""Requests that are sent as they are."""
+"""Raw HTTP requests."""
 
 import httpcore
 import httpx
 
 TIMEOUT = dict.fromkeys(("connect", "read", "write", "pool"), 30.0)
-"""Seconds; what hangs fails."""
+"""Seconds after which a request that hangs fails."""
 
 
 class Sender:
-    """Sends requests byte for byte: nothing is escaped, joined or followed on the way."""
+    """Send requests byte for byte: nothing is escaped or joined, and no redirect is followed."""
 
     def __init__(self, service, pool):
         self._pool = pool

@@ -9,10 +9,10 @@ from threading import Thread
 
 
 class Answers(BaseHTTPRequestHandler):
-    """The answers of a server, which says nothing of its requests."""
+    """The handler of a server that logs no requests."""
 
     def sent(self) -> bytes:
-        """The body of the request."""
+        """Return the body of the request."""
         return self.rfile.read(int(self.headers.get("content-length", 0)))
 
     def answer(self, status: int, content: bytes = b"", **headers: str) -> None:
@@ -23,22 +23,22 @@ class Answers(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log no requests."""
 
 
 class Server(ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
-        """Say nothing of clients that are gone."""
+        """Log no errors of clients that are gone."""
 
 
 def served(answers: Callable[..., BaseHTTPRequestHandler]) -> AbstractContextManager[str]:
-    """Serve on loopback, as `serving_in_a_thread` does."""
+    """Serve on loopback in a thread; see `serving_in_a_thread`."""
     return serving_in_a_thread(Server(("127.0.0.1", 0), answers))
 
 
 @contextmanager
 def serving_in_a_thread(server: HTTPServer) -> Iterator[str]:
-    """Serve, and end at once: `serve_forever` looks each half second whether it should, which each test would wait for.
+    """Serve in a thread that ends at once. `serve_forever` checks only every half second whether it should end.
 
     Yields the address.
     """

@@ -1,4 +1,4 @@
-"""Set the clock of this machine, as the ledger and the receiving of files see it."""
+"""Set the clock of this machine, as the ledger and the receive stage see it."""
 
 from datetime import datetime, timedelta
 from typing import Any, Self
@@ -10,7 +10,7 @@ from pipelines.receiving import receipt_times
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, off: timedelta) -> None:
-    """Let the clock of this machine be off by so much."""
+    """Set the clock of this machine to a difference from the real time."""
 
     class Off(datetime):
         @classmethod

@@ -1,7 +1,7 @@
 """Two PostgreSQL servers on loopback, a primary and its streaming standby, and an address that moves between them.
 
-Run as a program it keeps them until its input ends, and removes them with their folder, however the parent ended. It
-prints one line when both answer: the folder and their ports, or `no PostgreSQL: <why>`.
+As a program it runs both until its input ends, and then removes them with their folder, however the parent ended. It
+prints one line when both are ready: the folder and the ports, or `no PostgreSQL: <why>`.
 """
 
 import os
@@ -26,7 +26,7 @@ WAYS = ("an address that moves", "both hosts")
 
 
 class Address:
-    """A port of loopback behind which is another one; to move it cuts the connections that are there."""
+    """A loopback port that leads to another port. Moving it cuts all connections."""
 
     def __init__(self, port: int) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -73,7 +73,7 @@ def _pump(one: socket.socket, other: socket.socket) -> None:
 
 
 class Pair:
-    """A primary and its standby. way: one of `WAYS`, by which clients find whichever is the primary."""
+    """A primary and its standby. way: one of `WAYS` in which clients find the primary."""
 
     def __init__(self, folder: Path, ports: tuple[int, int], way: str, address: Address) -> None:
         self._folder, self._ports, self._way, self._address = folder, ports, way, address
@@ -93,7 +93,7 @@ class Pair:
         until(lambda: self._execute(1, f"SELECT pg_last_wal_replay_lsn() >= '{now}'") == [(True,)])
 
     def hold_back(self) -> None:
-        """Let the standby get nothing more."""
+        """Stop the replication to the standby."""
         self._execute(1, "ALTER SYSTEM SET primary_conninfo = ''")
         self._execute(1, "SELECT pg_reload_conf()")
         until(lambda: self._execute(1, "SELECT count(*) FROM pg_stat_wal_receiver") == [(0,)])
@@ -108,7 +108,7 @@ class Pair:
         self.move()
 
     def move(self) -> None:
-        """Let the address lead to the standby."""
+        """Move the address to the standby."""
         self._address.move(self._ports[1])
 
     def fail_over(self) -> None:
@@ -116,7 +116,7 @@ class Pair:
         self.promote()
 
     def read(self, url_name: str, query: str) -> list[tuple[object, ...]]:
-        """Ask a database of the server that the standby has become."""
+        """Run a query on a database of the former standby."""
         return self._execute(1, query, url_name)
 
     def _execute(self, which: int, sql: str, database: str = "postgres") -> list[tuple[object, ...]]:
@@ -135,9 +135,9 @@ def until(holds: Callable[[], bool]) -> None:
 
 @contextmanager
 def running_pair(way: str = WAYS[0], synchronous: bool = True) -> Iterator[Pair]:
-    """A primary and a standby that end with the block, or with this process. Raises NoPostgres.
+    """Run a primary and a standby that end with the block, or with this process. Raises NoPostgres.
 
-    synchronous: the standby has applied each commit before the primary acknowledges it.
+    synchronous: true if the primary acknowledges a commit only when the standby has applied it.
     """
     command = [sys.executable, "-m", __name__, str(cluster()), *(["synchronous"] if synchronous else [])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

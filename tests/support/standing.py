@@ -1,4 +1,4 @@
-"""`chartferry up` as a process of its own: its addresses and processes, and what its Dagster says of runs and files."""
+"""`chartferry up` in a separate process: its addresses and processes, and its Dagster's runs and partitions."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from tests.support.commands import command, environment
 from tests.support.starting import start
 
 PATIENCE_SECONDS = 1800
-"""Far more than anything takes: a test waits for what it wants to see, and fails when nothing moves any more."""
+"""Seconds that a test waits for an event: far more than any event takes."""
 
 PARTITIONS = """query ($asset: [String!]!) { assetNodeOrError(assetKey: {path: $asset}) { ... on AssetNode {
     assetPartitionStatuses { ... on DefaultPartitionStatuses {
@@ -40,14 +40,14 @@ UNDER_WAY = ("NOT_STARTED", "MANAGED", "QUEUED", "STARTING", "STARTED", "CANCELI
 
 @dataclass
 class Standing:
-    """What is up: the process of the supervisor, and the addresses that it printed."""
+    """A running `chartferry up`: the process of the supervisor, and the addresses that it printed."""
 
     home: Path
     process: subprocess.Popen[str]
     addresses: dict[str, str]
 
     def ask(self, query: str, **variables: Any) -> dict[str, Any]:
-        """What Dagster answers. A web server that is being started anew is asked again."""
+        """Return Dagster's answer to a GraphQL query. Ask again while its web server restarts."""
 
         def answer() -> dict[str, Any] | None:
             try:
@@ -62,13 +62,13 @@ class Standing:
         return found
 
     def partitions(self, feed: str, stage: str = "loaded") -> dict[str, str]:
-        """State by partition: unmaterialized, materialized, failed, materializing. Empty without a code server."""
+        """Return the state of each partition, such as `materialized`; nothing without a code server."""
         node = self.ask(PARTITIONS, asset=[feed, stage])["assetNodeOrError"]
         found = node.get("assetPartitionStatuses", {})
         return {key: state.removesuffix("Partitions") for state, keys in found.items() for key in keys}
 
     def runs(self) -> list[dict[str, Any]]:
-        """The runs, newest first; each with its tags as a dict."""
+        """Return the runs, newest first, each with its tags as a dict."""
         found = self.ask(RUNS)["runsOrError"]["results"]
         return [run | {"tags": {tag["key"]: tag["value"] for tag in run["tags"]}} for run in found]
 
@@ -76,12 +76,12 @@ class Standing:
         return not any(run["status"] in UNDER_WAY for run in self.runs())
 
     def messages(self, run_id: str) -> list[str]:
-        """The messages of a run's event log."""
+        """Return the messages of a run's event log."""
         events = self.ask(EVENTS, run=run_id)["logsForRun"]["events"]
         return [event["message"] for event in events if "message" in event]
 
     def child(self, name: str) -> psutil.Process | None:
-        """The process of this name that the supervisor runs now."""
+        """Return the supervisor's current process of this name."""
         for child in psutil.Process(self.process.pid).children():
             with gone_is_none():
                 if CHILDREN[name] in " ".join(child.cmdline()):
@@ -91,7 +91,7 @@ class Standing:
 
 @contextmanager
 def gone_is_none() -> Iterator[None]:
-    """Processes end while one looks at them."""
+    """Treat a process that ends during a look-up as None."""
     try:
         yield
     except psutil.NoSuchProcess:
@@ -99,7 +99,7 @@ def gone_is_none() -> Iterator[None]:
 
 
 def until(found: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS, pause: float = 0.5) -> Any:
-    """Waits for something true, and gives it."""
+    """Wait until a function returns a true value; return that value."""
     ends = time.monotonic() + seconds
     while not (value := found()):
         assert time.monotonic() < ends, f"it never came: {what}"
@@ -109,7 +109,7 @@ def until(found: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS
 
 @contextmanager
 def running_up(home: Path, *options: object, **environ: str) -> Iterator[subprocess.Popen[str]]:
-    """The supervisor over a home, as a process that ends with the test whatever happens."""
+    """Run the supervisor over a home, in a process that ends with the test in any case."""
     surroundings = environment(CHARTFERRY_HOME=str(home), **environ)
     pipe = subprocess.PIPE
     arguments = command("chartferry", "up", *options)
@@ -122,7 +122,7 @@ def running_up(home: Path, *options: object, **environ: str) -> Iterator[subproc
 
 
 def addresses(process: subprocess.Popen[str]) -> dict[str, str]:
-    """What it prints, until it says how to end it."""
+    """Return the addresses that the supervisor prints before it says how to end it."""
     assert process.stdout
     found: dict[str, str] = {}
     for line in process.stdout:
@@ -135,7 +135,7 @@ def addresses(process: subprocess.Popen[str]) -> dict[str, str]:
 
 @contextmanager
 def standing(home: Path, **environ: str) -> Iterator[Standing]:
-    """Everything up over a home, on free ports; ended in good order, and no process of it is left."""
+    """Run `chartferry up` over a home on free ports. At the end, stop it and assert that no process of it is left."""
     with running_up(home, "--port", 0, "--web-port", 0, **environ) as process:
         found = addresses(process)
         assert {"service", "Dagster"} <= set(found), process.stderr and process.stderr.read()
@@ -147,13 +147,13 @@ def standing(home: Path, **environ: str) -> Iterator[Standing]:
 
 
 def published(home: Path) -> Counter[str]:
-    """The states of the batches that analysts see."""
+    """Return the published states of the batches."""
     with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as tables:
         return Counter(state for (state,) in tables.sql("SELECT state FROM import_batch").fetchall())
 
 
 def processes_of(home: Path) -> list[int]:
-    """The processes that run in the home's environment."""
+    """Return the processes that run in the home's environment."""
     found = []
     for process in psutil.process_iter():
         with gone_is_none():
@@ -166,14 +166,14 @@ def processes_of(home: Path) -> list[int]:
 
 
 def gone(home: Path, seconds: float = 120) -> bool:
-    """Whether the last of them ends within so many seconds."""
+    """Wait until all processes of a home have ended. Return True, or fail after a number of seconds."""
     until(lambda: not processes_of(home), f"the end of every process over {home}", seconds, 0.2)
     return True
 
 
 @contextmanager
 def client_of(home: Path, url: str) -> Iterator[httpx.Client]:
-    """A client of a running service with the importer's own credentials."""
+    """Yield a client of a running service with the importer's credentials."""
     credentials = json.loads((home / "credentials.json").read_text(encoding="utf-8"))
     form = {name: credentials[name] for name in ("client_id", "client_secret")}
     token = (

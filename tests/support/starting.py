@@ -1,4 +1,4 @@
-"""Start a command of ours in a process of its own, as `subprocess` does: forked from a warm process if possible."""
+"""Start a command of ours in a separate process, like `subprocess`: forked from a warm process if possible."""
 
 import atexit
 import os
@@ -24,13 +24,13 @@ ROOT = Path(__file__).parents[2]
 CAN_FORK = sys.platform == "linux"
 File = int | IO[Any] | None
 BY_PYTHON = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "OMP_", "MALLOC")
-"""Variables that a process reads at its beginning, before any code of ours."""
+"""Variables that Python reads when it starts, before any code of ours."""
 
 
 def start(command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None, **options: Any) -> Any:
-    """What `subprocess.Popen` gives, or a `Forked`, which is used as that is.
+    """Start a command. Return a `subprocess.Popen`, or a `Forked`, which has the same interface.
 
-    A command that is none of ours is started truly, and so is one with other settings of Python than these tests have.
+    A command that is not ours, or has other settings of Python than these tests, is started by `subprocess`.
     """
     warm = CAN_FORK and is_warm(list(command)) and _by_python(env) == _by_python(os.environ)
     if warm:
@@ -45,7 +45,7 @@ def _by_python(environ: Mapping[str, str]) -> dict[str, str]:
 def finish(
     command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None, timeout: float | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end; what it prints, as text."""
+    """Run a command to its end; return what it prints as text."""
     pipe = subprocess.PIPE
     with start(command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True) as process:
         try:
@@ -57,14 +57,14 @@ def finish(
 
 
 class OwnService:
-    """How commands in this process start a service over a home: from the warm process, which is begun when one does."""
+    """The command line by which commands in this process start a service: from the warm process if possible."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(service_command(warm_process()) if CAN_FORK else (sys.executable, "-m", "fhir_service"))
 
 
 def commands_in(folder: Path) -> Path:
-    """Return a folder in which a shell finds our commands: this new one, from where the warm process runs them."""
+    """Fill a new folder with our commands, which the warm process runs. Return it, for the path of a shell."""
     if not CAN_FORK:
         return Path(sys.executable).parent
     folder.mkdir()
@@ -76,7 +76,7 @@ def commands_in(folder: Path) -> Path:
 
 
 class Forked:
-    """A process that the warm one forked, with what tests use of `subprocess.Popen`."""
+    """A process that the warm process forked, with the part of `subprocess.Popen` that tests use."""
 
     def __init__(
         self,
@@ -104,13 +104,13 @@ class Forked:
             self._told, self.pid = order(warm_process(), command, files, env, str(cwd or Path.cwd()), start_new_session)
 
     def poll(self) -> int | None:
-        """The exit code, if the process has ended."""
+        """Return the exit code if the process has ended."""
         with suppress(subprocess.TimeoutExpired):
             self.wait(0)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, once the process has ended."""
+        """Wait until the process has ended; return its exit code."""
         if self.returncode is None:
             self._told.settimeout(timeout)
             try:
@@ -123,7 +123,7 @@ class Forked:
         return self.returncode
 
     def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:
-        """Write the input, read what is printed to the end, and wait."""
+        """Write the input, read all output, and wait for the end."""
         ends = time.monotonic() + timeout if timeout is not None else None
         readers = ThreadPoolExecutor(2)
         try:
@@ -168,7 +168,7 @@ def _left(ends: float | None) -> float | None:
 
 
 def _ends(theirs: ExitStack, wanted: File, place: int, mode: str) -> tuple[int, Any]:
-    """The file of a process, and our end of it if it is a pipe."""
+    """Return the file for a process, and our end of it if it is a pipe."""
     if wanted is None:
         return place, None
     if wanted == subprocess.DEVNULL:
@@ -183,14 +183,14 @@ def _ends(theirs: ExitStack, wanted: File, place: int, mode: str) -> tuple[int, 
 
 
 def warm(module: str, *words: object) -> tuple[str, ...]:
-    """How a program is started from the warm process by whoever starts it truly: `python -m MODULE WORDS`."""
+    """Return the command line that starts a program from the warm process, in place of `python -m MODULE WORDS`."""
     launched = (*LAUNCHER, warm_process()) if CAN_FORK else ()
     return (*launched, sys.executable, "-m", module, *map(str, words))
 
 
 def shared(name: str, make: Callable[[Path], None]) -> Path:
-    """Return a folder of this name, which the workers of a run share; the first that asks has `make` fill it."""
-    place = Path(warm_process()).parent  # it goes with that process
+    """Return a folder that all workers of a test run share. The first one fills it by `make`."""
+    place = Path(warm_process()).parent  # it is removed with that process
     with locked(place / f"{name}.lock"):
         if not (place / name).exists():
             made = place / f"{name}.new"
@@ -203,7 +203,7 @@ def shared(name: str, make: Callable[[Path], None]) -> Path:
 
 @cache
 def warm_process() -> str:
-    """The address of the warm process, which the workers of a run share. It ends once none of them holds its input."""
+    """Return the address of the warm process, which all workers of a test run share. It ends with the last of them."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
     folder = Path(tempfile.gettempdir()) / f"warm-{run}" if run else Path(tempfile.mkdtemp(prefix="warm-"))
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -214,13 +214,13 @@ def warm_process() -> str:
 
 
 def _begin(folder: Path) -> Callable[[], None]:
-    """Begin the warm process of a folder; return what lets it end, and waits for that."""
+    """Start the warm process of a folder. Return a function that ends it and waits for the end."""
     until = folder / "until"
     os.mkfifo(until)
-    writes = os.open(until, os.O_RDWR)  # does not wait for a process that reads
+    writes = os.open(until, os.O_RDWR)  # does not block if no process reads
     reads = os.open(until, os.O_RDONLY)
     command = [sys.executable, "-m", "tests.support.warm", str(folder / "socket")]
-    environ = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # numpy would start threads
+    environ = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # keeps numpy from starting threads
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=reads, stdout=pipe, env=environ, cwd=ROOT, start_new_session=True)
     os.close(reads)
@@ -239,5 +239,5 @@ def _begin(folder: Path) -> Callable[[], None]:
 
 
 def _hold(folder: Path) -> Callable[[], None]:
-    """Keep the warm process of a folder from its end; return what lets go of it."""
+    """Keep the warm process of a folder running. Return a function that releases it."""
     return partial(os.close, os.open(folder / "until", os.O_WRONLY | os.O_NONBLOCK))

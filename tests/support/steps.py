@@ -1,4 +1,4 @@
-"""Count the steps that a backtracking matcher takes for a pattern: work that no clock has to measure."""
+"""Count the steps of a backtracking matcher for a pattern: a measure of work without a clock."""
 
 import math
 import re
@@ -20,11 +20,11 @@ def _parsed(pattern: str, flags: int) -> Any:
 
 
 class TooManySteps(AssertionError):
-    """More steps than were allowed."""
+    """The matcher took more steps than allowed."""
 
 
 class Steps:
-    """A matcher of one pattern that takes every way the engine of `re` would take, and counts."""
+    """A matcher of one pattern that counts its steps. It tries all paths that the engine of `re` would try."""
 
     def __init__(self, pattern: re.Pattern[str], text: str, most: float = math.inf) -> None:
         self.taken, self._most = 0, most
@@ -71,7 +71,7 @@ class Steps:
             raise NotImplementedError(str(op))
 
     def _is_place(self, place: Any, at: int) -> bool:
-        """True if the place may be there; of all but both ends of the text, always."""
+        """True if an anchor may match here. Anchors other than both ends of the text always match."""
         if place in (c.AT_BEGINNING, c.AT_BEGINNING_STRING):
             return at == 0
         return at == len(self._text) if place in (c.AT_END, c.AT_END_STRING) else True

@@ -1,4 +1,4 @@
-"""The rows of a store, to be compared with those of another one."""
+"""The rows of a store, to compare two stores."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from fhir_service.service import Service
 from fhir_service.store.tables import CLIENT, STORE, TOKEN, metadata
 
 MADE_ANEW = (STORE, TOKEN, CLIENT)
-"""Tables whose rows differ by the making of a store and of its clients."""
+"""Tables with random values, such as the store's id and its clients."""
 
 
 def tables(service: Service) -> dict[str, list[Any]]:
-    """All rows of all other tables, but no numbers of transactions: a server counts those for all its databases."""
+    """Return all rows of the other tables, without transaction numbers, which a server counts for all its databases."""
     with service.store.read(sums=True) as connection:
         return {
             table.name: sorted(map(repr, connection.execute(select(table)).all()))

@@ -1,4 +1,4 @@
-"""A service of several processes."""
+"""A service with several processes."""
 
 import contextlib
 import subprocess
@@ -15,9 +15,9 @@ WORKERS = 2
 
 @contextlib.contextmanager
 def supervised(store: str, folder: Path, workers: int = WORKERS, code: int = 0) -> Iterator[tuple[psutil.Process, str]]:
-    """Processes over a store: the one that watches them, and their address.
+    """Run several processes over a store. Yield the supervising process, and the address.
 
-    code: what the one that watches them ends with.
+    code: the expected exit code of the supervising process.
     """
     arguments = command("fhir-service", "serve", "--store", store, "--port", 0, "--workers", workers)
     with start(

@@ -1,4 +1,4 @@
-"""PostgreSQL stores as they were when processes took turns to write: schema version 3."""
+"""PostgreSQL stores of schema version 3, in which processes took turns to write."""
 
 import psycopg
 

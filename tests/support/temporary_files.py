@@ -1,4 +1,4 @@
-"""Temporary files of tests in memory, where the system has room for them: a test waits for no disk."""
+"""Temporary files of tests in memory, if there is room: tests then wait for no disk."""
 
 import os
 import shutil
@@ -7,17 +7,17 @@ from pathlib import Path
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - of a system that has it
 BYTES = 4 << 30
-"""Free bytes from which on there is room; containers often give 64 MB."""
+"""The least free bytes. Containers often have 64 MB only."""
 
 
 def keep_files_in_memory() -> None:
     """Let this process, and those that it starts, make temporary files in memory, unless `TMPDIR` names a folder.
 
-    Programs are run from there too: a server of PostgreSQL whose own place is closed to its user.
+    Programs are run from there, too: copies of PostgreSQL's binaries, if its user cannot read the original folder.
     """
     if "TMPDIR" not in os.environ and _has_room(MEMORY):
         os.environ["TMPDIR"] = str(MEMORY)
-        tempfile.tempdir = None  # asked for again, in case that it was asked for before
+        tempfile.tempdir = None  # forget the folder that an earlier call may have cached
 
 
 def _has_room(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What commands that run in the process of the tests say, also by ways that pytest would keep for itself."""
+"""The output of commands that run in this process, also where pytest would capture it."""
 
 import logging
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def everything_said(said: StringIO) -> Iterator[None]:
-    """Write to `said` what is printed, logged and warned of, as a process of its own would."""
+    """Write all output, log lines and warnings to `said`, like a separate process would."""
 
     def warned(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
         print(f"{category.__name__}: {message}", file=said)
@@ -29,7 +29,7 @@ def everything_said(said: StringIO) -> Iterator[None]:
 
 @contextmanager
 def errors_to(log: Path) -> Iterator[None]:
-    """What processes started here write to stderr, such as the service's log, goes to the file."""
+    """Write the stderr of processes that are started meanwhile, such as the service's log, to a file."""
     before = os.dup(2)
     with log.open("wb") as file:
         os.dup2(file.fileno(), 2)

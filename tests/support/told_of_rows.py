@@ -1,7 +1,7 @@
-"""The law of corrections, by what a person can see: the chart, the files that were put in, and what rejects say.
+"""The law of corrections, from what a person can see: the resources, the imported files, and the reasons of rejects.
 
-Nothing of the importer decides here. Each resource must have been allowed to be made when it was made, and each row
-that made none must have a reason that is true.
+It uses no code of the importer. Each resource must have been allowed when it was created, and each row without a
+resource must have a reason that is true.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ UNDECIDED = ("planned", "sending", "in_doubt")
 
 
 class Put(NamedTuple):
-    """A row of a file. knows: resources, and keys on their way, that its rejects had told of when it was written."""
+    """A row of a file. knows: the resources, and the keys under way, that its rejects had named when it was written."""
 
     batch: str
     origin: int
@@ -31,7 +31,7 @@ class Put(NamedTuple):
 
 
 class Body(NamedTuple):
-    """A resource in the chart."""
+    """A resource at the target."""
 
     origin: int
     content: tuple[str, str]
@@ -56,7 +56,7 @@ class Reject(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The chart and the ledger at one moment."""
+    """The target and the ledger at one moment."""
 
     chart: dict[str, Body]
     records: dict[str, Record]
@@ -72,18 +72,18 @@ class Seen(NamedTuple):
         return [record for key, record in self.records.items() if origin_in(key) == origin]
 
     def places_of(self, resource: str) -> list[tuple[str, int]]:
-        """The lines that a resource is from."""
+        """Return the lines that a resource comes from."""
         found = [record.place for record in self.records.values() if record.resource == resource]
         return found + ([self.former[resource]] if resource in self.former else [])
 
     def of_key(self, key: str) -> Body | None:
-        """What the chart has of a key."""
+        """Return the resources of a key."""
         record = self.records.get(key)
         return self.chart.get(record.resource or "") if record else None
 
 
 class Told(NamedTuple):
-    """A reason of a reject, told to a row that it stands for; moments: before and after."""
+    """A reason of a reject, for one of its rows. moments: before and after the last step."""
 
     row: Put
     reject: Reject
@@ -140,10 +140,11 @@ NOTHING = Seen({}, {}, {}, {}, {}, frozenset())
 
 
 class Law:
-    """put: the rows of all files, by batch and line. made: when each resource was, as the target knows.
+    """The law. put: the rows of all files, by batch and line. made: the time of each resource at the target.
 
-    discarded: the rejects that a person has discarded, each with its key and the resources that there were. late: what
-    the network made of requests whose rows were refused when they were sent again: only `verify` can name that.
+    discarded: the rejects that a person has discarded, each with its key and the resources at that time. late: the
+    resources that the network made of requests whose rows were refused on a second attempt: only `verify` can name
+    them.
     """
 
     def __init__(self, home: Any, target: Any) -> None:
@@ -158,7 +159,7 @@ class Law:
     # -- what a person knows
 
     def known_to(self, names: Iterable[str]) -> frozenset[str]:
-        """What rejects say is there, or on its way, when they are exported, or said before a person put them in."""
+        """Return what rejects name as stored or under way, when they are exported or before a person imports them."""
         return frozenset(each for name in names for each in self.said[name])
 
     def _said_by(self, reject: Reject) -> Iterator[str]:
@@ -205,9 +206,9 @@ class Law:
             there.add(name)
 
     def _is_meant(self, name: str, row: Put, other: str) -> bool:
-        """True if who put a row in knew of the other, or put both in for one reject in one file.
+        """True if the author of a row knew of the other one, or wrote both for one reject in one file.
 
-        Two that were each set aside beside a third say nothing of each other: see `docs/feeds.md`.
+        Two rows that were each set aside because of a third one do not name each other: see `docs/feeds.md`.
         """
         its = self.allowed_by.get(other)
         if other in row.knows or its is None:
@@ -223,7 +224,7 @@ class Law:
         return [self.put[place] for place in self.now.places_of(resource) or waiting]
 
     def _is_true(self, name: str, reject: Reject, before: Seen) -> None:
-        """Each reason of a reject is true of a row that it stands for, now or before what was done last."""
+        """Assert that each reason of a reject is true for one of its rows, now or before the last step."""
         for rule, message in reject.reasons:
             rows = [self.put[place] for place in reject.places]
             found = [Told(row, reject, message, (before, self.now)) for row in rows]
@@ -262,13 +263,13 @@ class Law:
         )
 
     def _beside(self, told: Told) -> list[Put]:
-        """Other rows of its origin in the same file."""
+        """Return the other rows of the same origin in the same file."""
         batches = {batch for batch, line in told.reject.places if self.put[batch, line] == told.row}
         rows = [other for (batch, _), other in self.put.items() if batch in batches]
         return [other for other in rows if other.origin == told.row.origin and other != told.row]
 
     def _stands(self, name: str, key: str) -> bool:
-        """True if a discarded reject is of a key of which nothing was made since."""
+        """True if a discarded reject has a key of which no resource was made since."""
         of_key, there = self.discarded[name]
         since = self.now.chart.keys() - there
         return of_key == key and not any(row.key == key for each in since for row in self._rows_of(each))
@@ -286,7 +287,7 @@ class Law:
             assert states & {"created", "adopted"}, ("closed by what is not there", reject, states)
 
     def _there(self) -> set[tuple[str, int]]:
-        """The lines that resources are from."""
+        """Return the lines that resources come from."""
         return {place for name in self.now.chart for place in self.now.places_of(name)}
 
     def _is_known(self, place: tuple[str, int], state: str, before: Seen) -> None:
@@ -310,5 +311,5 @@ class Law:
                 assert row.is_repeat_of(self._before(place)), ("silent", place, row)
 
     def _before(self, place: tuple[str, int]) -> list[Put]:
-        """The rows before one in its file."""
+        """Return the rows before a row in its file."""
         return [row for (batch, line), row in self.put.items() if batch == place[0] and line < place[1]]

@@ -1,6 +1,6 @@
-"""`chartferry` whose commands publish no tables: `python -m tests.support.unpublished WORDS`.
+"""`chartferry` without publishing: `python -m tests.support.unpublished WORDS`.
 
-For tests of what a process of its own sends and notes: all tables take it a second or two.
+For tests of what a separate process sends and records. Publishing takes a second or two.
 """
 
 from importlib import import_module
@@ -12,7 +12,7 @@ MODULES = (
     "undoing",
     "begin_and_end",
 )  # last the one that they import it from, when they are first imported
-"""Those of `pipelines.importing` that publish."""
+"""The modules of `pipelines.importing` that publish."""
 
 
 def publish_nothing() -> None:

@@ -1,6 +1,6 @@
-"""A clean export, to be polluted by a way: a function of a table and of chance.
+"""A clean export, to be polluted by a function of the table and a random generator.
 
-A way writes the file, and says by `table.rows` what a correct reader gives: payments that nobody can know are left out.
+The function returns the file, and leaves in `table.rows` what a correct reader returns: without unknowable payments.
 """
 
 import random
@@ -33,26 +33,26 @@ class Payment:
 
 @dataclass(slots=True)
 class Table:
-    """A clean export, which a way of pollution makes dirty. rows: what a correct reader gives."""
+    """A clean export, to be polluted. rows: the payments that a correct reader returns."""
 
     rows: list[Payment]
     chance: random.Random
     header: list[str] = field(default_factory=lambda: list(COLUMNS))
 
     def lines(self) -> list[list[str]]:
-        """The rows, as lists of cells."""
+        """Return the rows as lists of cells."""
         return [row.cells for row in self.rows]
 
     def one(self) -> int:
-        """The number of a row that is neither the first nor the last."""
+        """Return the number of a row that is neither the first nor the last."""
         return self.chance.randrange(1, len(self.rows) - 1)
 
     def drop(self, *numbers: int) -> None:
-        """Leave out payments that a correct reader cannot give."""
+        """Remove payments that a correct reader cannot return."""
         self.rows = [row for number, row in enumerate(self.rows) if number not in numbers]
 
     def text(self, lines: list[list[str]] | None = None, delimiter: str = ",") -> str:
-        """The file, of these rows or the table's own."""
+        """Return the file with these rows, or with the table's own."""
         body = self.lines() if lines is None else lines
         return "".join(f"{delimiter.join(cells)}\n" for cells in [self.header, *body])
 
@@ -61,7 +61,7 @@ Way = Callable[[Table], str | bytes]
 
 
 def with_cell(table: Table, column: int, change: Callable[[str], str], *, known: bool) -> str:
-    """The file with one cell changed. known: a correct reader gives the payment all the same."""
+    """Return the file with one cell changed. known: true if a correct reader still returns the payment."""
     lines, number = table.lines(), table.one()
     lines[number][column] = change(lines[number][column])
     if not known:

@@ -1,4 +1,4 @@
-"""A feed of tasks whose later files update those that are there."""
+"""A feed of tasks whose later files update existing tasks."""
 
 from pathlib import Path
 

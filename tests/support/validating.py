@@ -1,4 +1,4 @@
-"""A file that is validated by itself, and what was found in it."""
+"""Validate a single file, and read the results."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ def validated(
     site: Site | None = None,
     **options: Any,
 ) -> ValidationResult:
-    """Validate a file of this content. toml: the feed file, or a feed; else the name tells the built-in one."""
+    """Validate a file with this content. toml: a feed file or a feed; else the name selects a built-in feed."""
     file = folder / name
     file.write_bytes(content.encode() if isinstance(content, str) else content)
     feed: Feed | None
@@ -50,10 +50,10 @@ def keys(found: ValidationResult, name: str = "accepted") -> list[str]:
 
 
 def accepted(found: ValidationResult) -> list[tuple[int, str]]:
-    """The lines and keys of accepted records."""
+    """Return the lines and keys of the accepted records."""
     return [(row["line"], row["key"]) for row in rows(found, "accepted")]
 
 
 def rejected(found: ValidationResult) -> list[tuple[int, int, str]]:
-    """The first line of each reject, how many it has, and why it is one."""
+    """Return the first line, the number of lines and the reasons of each reject."""
     return [(row["line"], row["lines"], row["reasons"][0]["message"]) for row in rows(found, "rejects")]

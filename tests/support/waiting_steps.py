@@ -1,6 +1,6 @@
-"""A worker of Celery whose steps last until a file is there: `celery -A tests.support.waiting_steps worker`.
+"""A Celery worker whose steps last until a file exists: `celery -A tests.support.waiting_steps worker`.
 
-It has the settings of ours, but tells and looks far more often.
+It has our settings, with far shorter intervals.
 """
 
 import os
@@ -22,7 +22,7 @@ app.conf.broker_transport_options = {"visibility_timeout": 2, "unacked_restore_i
 
 @app.task(name="wait")
 def wait(folder: str, step: str) -> str:
-    """Write a line for each time that a step is made."""
+    """Write a line each time a step runs, then wait for a file."""
     with (Path(folder) / f"{step}.begun").open("a") as begun:
         begun.write(f"{os.environ['WORKER']}\n")
     while not (Path(folder) / f"{step}.end").exists():

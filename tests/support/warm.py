@@ -1,8 +1,7 @@
-"""Commands in processes of their own that cost no second of imports: forked from one process that has them all.
+"""The warm process: it has imported the modules of our commands, and forks a process for each, which saves a second.
 
-That process imports what the commands need and does nothing else: it opens no database, and has no thread and no event
-loop. It is a program, `python -m tests.support.warm SOCKET`, and ends when its standard input does. The services that
-commands start by themselves come from it too.
+It does nothing else: it opens no database, and has no thread and no event loop. It is a program, `python -m
+tests.support.warm SOCKET`, and ends when its standard input does. It also forks the services that commands start.
 """
 
 import atexit
@@ -28,26 +27,26 @@ MODULES = {
 }
 """Programs that are run with `python -m`."""
 APART = ("pipelines.cli", "pipelines.definitions", "pipelines.dagster", "fhir_service.__main__")
-"""Not imported: run as programs, or needed by no command that tests start."""
+"""Modules that are not imported: programs, and modules that no command in tests needs."""
 LOADED = ("Patient", "Practitioner", "Group", "Claim", "Encounter", "Observation", "DiagnosticReport", "Questionnaire")
-"""Types of reference data, whose models of FHIR take a third of a second."""
+"""Types of reference data. Importing their FHIR models takes a third of a second."""
 LAUNCHER = (sys.executable, "-S", "-E", str(Path(__file__).with_name("launcher.py")))
 
 
 def is_warm(command: list[str]) -> bool:
-    """True if a command is one that this process runs."""
+    """True if the warm process runs this command."""
     return command[0] in COMMANDS or (command[:2] == [sys.executable, "-m"] and command[2] in MODULES)
 
 
 def service_command(address: str) -> tuple[str, ...]:
-    """How a command starts a service: by a program that has the warm process at this address do so."""
+    """Return the command line that starts a service in the warm process at this address."""
     return (*LAUNCHER, address, sys.executable, "-m", "fhir_service")
 
 
 def import_all() -> None:
-    """Import the two packages, as far as commands need them, and without modules whose extra is not installed.
+    """Import the modules of both packages that commands need, except those whose extra is not installed.
 
-    And what their first request and the first records of a load would import or make.
+    Also import and build what the first request and the first records of a load need.
     """
     import_module("httpcore")
     for package in ("fhir_service", "pipelines"):
@@ -61,7 +60,7 @@ def import_all() -> None:
 
 
 class Asked:
-    """A command to run, with its files."""
+    """A requested command, with its files."""
 
     def __init__(self, asked: dict[str, Any], files: list[int]) -> None:
         self.command: list[str] = asked["command"]
@@ -80,7 +79,7 @@ class Asked:
             os.close(file)
 
     def become(self) -> None:
-        """Make this process the one that was asked for, up to its program."""
+        """Give this process the folder, environment and files that were asked for."""
         if self._asked["session"]:
             os.setsid()
         for place, file in enumerate(self._files):
@@ -92,7 +91,7 @@ class Asked:
         os.umask(self._asked["umask"])
 
     def run(self) -> None:
-        """Run the program as Python does, and raise what it raises."""
+        """Run the program like Python; raise what it raises."""
         if self.command[0] in COMMANDS:
             sys.argv = list(self.command)
             runpy.run_path(self.command[0], run_name="__main__")
@@ -102,7 +101,7 @@ class Asked:
 
 
 class Warm:
-    """The warm process: it forks what it is asked for, and tells whoever asked of the end."""
+    """The warm process: it forks a process for each request, and reports its end."""
 
     def __init__(self, address: str) -> None:
         self._listening = socket.socket(socket.AF_UNIX)
@@ -115,7 +114,7 @@ class Warm:
         self._selector = selectors.DefaultSelector()
 
     def serve(self) -> Asked | None:
-        """Return in a new process what it is to run; in the warm process None, when its input has ended."""
+        """Return the command to run in a new process; None in the warm process when its input has ended."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
@@ -150,7 +149,7 @@ class Warm:
         return None
 
     def _leave(self) -> None:
-        """Close in a new process what is the warm one's own."""
+        """Close the files of the warm process in a new process."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -170,14 +169,14 @@ class Warm:
                 asking.close()
 
     def _asker_left(self, number: int) -> None:
-        """Whoever stands for a command was killed: so is the command."""
+        """Kill a command whose launcher was killed."""
         if number in self._running:
             self._selector.unregister(self._running[number])
             os.kill(number, signal.SIGKILL)
 
 
 def end_at_once(code: list[int]) -> None:
-    """End a process whose threads and exit functions have ended: to free the imported modules would take long."""
+    """End a process whose threads and exit functions have ended. Freeing the imported modules would take long."""
     if code:
         with suppress(OSError):
             sys.stdout.flush()
@@ -186,10 +185,12 @@ def end_at_once(code: list[int]) -> None:
 
 
 def main() -> None:
-    """Import, then serve; run here what a new process was made for."""
-    gc.disable()  # what is imported stays
+    """Import the modules, then serve. In a new process, run its command."""
+    gc.disable()  # imported objects are never freed
     code: list[int] = []
-    atexit.register(end_at_once, code)  # before all imports, so that it is called after what they register
+    atexit.register(
+        end_at_once, code
+    )  # before all imports, so that it is called after the functions that they register
     from pipelines.session import bundled
 
     import_all()
@@ -198,10 +199,10 @@ def main() -> None:
     print("ready", flush=True)
     gc.collect()
     gc.enable()
-    gc.freeze()  # so that a new process leaves the memory of what is imported shared
+    gc.freeze()  # keeps the memory of the imported modules shared with new processes
     asked = warm.serve()
     if not asked:
-        shutil.rmtree(Path(sys.argv[1]).parent, ignore_errors=True)  # whoever began it may have been killed
+        shutil.rmtree(Path(sys.argv[1]).parent, ignore_errors=True)  # the process that started it may have been killed
     try:
         if asked:
             asked.become()

@@ -1,6 +1,6 @@
-"""One connection of the service without a socket: bytes go in in given pieces, and time goes on when it is told to.
+"""Connections to the service's protocol without sockets: bytes arrive in given pieces, and tests move the clock.
 
-The application says back what it was asked.
+The application echoes the request.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from fhir_service.web.http import BODY_SECONDS
 from fhir_service.web.protocol import Protocol
 
 Piece = tuple[bytes, int]
-"""Bytes that arrive together, and the turns of the loop until more does."""
+"""Bytes that arrive together, and the turns of the loop until more arrive."""
 LONGEST = 500
-"""Turns of the loop within which a connection that does not read has to read again."""
+"""The turns of the loop within which a paused connection must read again."""
 
 
 class Answer(NamedTuple):
-    """One answer. named: the number that its request had."""
+    """One answer. named: the number of its request."""
 
     status: int
     named: str | None
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """A loop whose clock can be put forward."""
+    """An event loop with a clock that tests move."""
 
     ahead = 0.0
 
@@ -43,7 +43,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class _Transport(asyncio.Transport):
-    """The service's end of a connection. What is written after the end raises, as uvloop does."""
+    """The service's end of a connection. Writing after the end raises, as in uvloop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
@@ -87,14 +87,14 @@ class _Transport(asyncio.Transport):
             self._loop.call_soon(self.end)
 
     def end(self) -> None:
-        """No more comes. The protocol hears of it whenever it reads on."""
+        """End the client's side. The protocol notices when it reads on."""
         self.ended = True
         if self.reads and not self.closing and not self.protocol.eof_received():
             self.close()
 
 
 class Wire:
-    """Connections, one after another, over a loop of their own. logged: warnings, errors and what the loop caught."""
+    """Connections, one after another, over a loop of their own. logged: warnings, errors and exceptions."""
 
     def __init__(self, loop: _Loop, logged: list[str]) -> None:
         self._loop, self.logged = loop, logged
@@ -104,9 +104,9 @@ class Wire:
         self._config.load()
 
     def exchanged(self, pieces: Sequence[Piece], ended: bool = False, bodiless: bool = False) -> list[Answer]:
-        """What a connection answers until it is closed, which it has to be in the end.
+        """Return the answers of a connection until it is closed. Asserts that it is closed in the end.
 
-        ended: no more is sent then. bodiless: the last answer may be a bad request to a HEAD, which has no body.
+        ended: true if the client then ends its side. bodiless: the last answer may be a 400 to a HEAD, without body.
         """
         return self._loop.run_until_complete(self._exchanged(pieces, ended, bodiless))
 
@@ -136,7 +136,7 @@ class Wire:
 
 @contextmanager
 def wire() -> Iterator[Wire]:
-    """A wire. Nothing may be logged on it."""
+    """Yield a wire. Asserts that nothing was logged."""
     loop, logged = _Loop(), list[str]()
     loop.set_exception_handler(lambda _, context: logged.append(str(context)))
     handler = logging.Handler(logging.WARNING)
@@ -163,9 +163,9 @@ async def _until(holds: Callable[[], bool]) -> None:
 
 
 async def _echo(scope: Any, receive: Any, send: Any) -> None:
-    """Say back what was asked. A path that begins with `/unread` leaves the body, `/late` is answered some time later.
+    """Echo the request. A path that begins with `/unread` leaves the body unread; `/late` is answered later.
 
-    A header `x-size` asks for so many bytes more.
+    The header `x-size` asks for additional bytes.
     """
     if scope["path"].startswith("/late"):
         await _turns(5)
@@ -195,7 +195,7 @@ async def _echo(scope: Any, receive: Any, send: Any) -> None:
 
 
 def _answers(out: bytes, bodiless: bool) -> Iterator[Answer]:
-    """The answers in what was written, each of which has to be whole. bodiless: as of `Wire.exchanged`."""
+    """Yield the answers in the written bytes. Asserts that each is complete. bodiless: see `Wire.exchanged`."""
     while out:
         head, end, out = out.partition(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")

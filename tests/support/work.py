@@ -1,4 +1,4 @@
-"""The load stage over a ledger and a target, with accepted payments made up."""
+"""The load stage over a ledger and a target, with invented accepted payments."""
 
 import json
 from contextlib import closing, contextmanager
@@ -60,7 +60,7 @@ def row(number, key, patient, body, cents=None, content=None):
 
 
 class Said(Progress):
-    """Keeps the lines that a load says."""
+    """The lines that a load prints."""
 
     def __init__(self):
         self.lines: list[str] = []
@@ -70,7 +70,7 @@ class Said(Progress):
 
 
 class Work:
-    """A ledger, a target and a client; `run` loads payments as a run of a batch."""
+    """A ledger, a target and a client. `run` loads payments as a run of a batch."""
 
     def __init__(self, home, target):
         self.home, self.target, self.runs = home, target, 0
@@ -84,7 +84,7 @@ class Work:
         self.feed = feed
 
     def follow(self, name, changed="reject"):
-        """Loads by another built-in feed from now on, with a policy."""
+        """Switch to another built-in feed, with a policy for changed records."""
         feed = load_feeds().named(name)
         assert feed is not None
         self.feed = replace(feed, file=feed.file.model_copy(update={"changed": changed}))
@@ -95,7 +95,7 @@ class Work:
             return load(self.load(batch, lease))
 
     def load(self, batch, lease, says=None):
-        """The load of a batch, at a target that `says` what it can do, or is asked."""
+        """Return the load of a batch. says: the target's capabilities; without it the target is asked."""
         says = self.client.capabilities() if says is None else says
         step = step_for(says, batch.feed.resource)
         return Load(batch, self.client, says, step, self.ledger, lease, self.progress)
@@ -108,11 +108,11 @@ class Work:
         pq.write_table(pa.Table.from_pylist(accepted, ACCEPTED), folder / "accepted.parquet")
         pq.write_table(pa.Table.from_pylist(list(skipped), SKIPPED), folder / "skipped.parquet")
         if self.ledger.start_batch(TARGET, batch_id):
-            self.ledger.finish_batch(TARGET, batch_id, "finished")  # it holds no lane of others
+            self.ledger.finish_batch(TARGET, batch_id, "finished")  # it blocks no lane of another load
         return BatchRun(TARGET, batch_id, self.feed, folder, resuming, Pace(settling_seconds=settling), remap)
 
     def book(self, lease, rows):
-        """The book of a batch whose rows are still to be sent."""
+        """Return the book of a batch with rows to send."""
         return Book(self.load(self.batch(rows), lease))
 
     def states(self):
@@ -123,7 +123,7 @@ class Work:
         return self.ledger.tables()[name].to_pylist()
 
     def agree(self):
-        """The store holds what the ledger says, each key once."""
+        """Assert that the target has what the ledger says, each key once."""
         created = {row["resource_id"] for row in self.table("record") if row["state"] in ("created", "adopted")}
         assert created == set(self.target.stored)
 
@@ -134,6 +134,6 @@ class Work:
 
 @contextmanager
 def work_at(home, target):
-    """Work at a target that is served meanwhile."""
+    """Serve a target; yield a `Work` over it."""
     with serving(target), closing(Work(home, target)) as work:
         yield work

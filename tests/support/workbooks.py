@@ -1,4 +1,4 @@
-"""Workbooks (.xlsx) for tests, written by hand, so that each oddity can be put into them."""
+"""Workbooks (.xlsx) for tests, written as XML, so that they can hold every oddity."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from xml.sax.saxutils import escape
@@ -20,14 +20,14 @@ FORMATS = (
     '"MRN-"0',
     "[$\u20ac-407] 0.00",
 )
-"""Formats that a cell may have, by their place."""
+"""The formats of cells, by index."""
 
 Cell = str | int | float | bool | None | tuple[object, int] | bytes
-"""A value; a value with the place of its format; or the XML of a whole cell, in which {at} stands for its place."""
+"""A value; a value with the index of its format; or the XML of a cell, in which {at} is replaced by its address."""
 
 
 def column(place: int) -> str:
-    """`A` for 0, `AA` for 26."""
+    """Return the letters of a column: `A` for 0, `AA` for 26."""
     name = ""
     place += 1
     while place:
@@ -54,7 +54,7 @@ def cell(at: str, value: Cell) -> str:
 def sheet(
     rows: Iterable[Sequence[Cell]], first: int = 1, merged: Sequence[str] = (), hidden: Sequence[int] = ()
 ) -> str:
-    """The XML of a sheet whose rows begin at a line. hidden: lines that it hides."""
+    """Return the XML of a sheet whose rows begin at a line. hidden: the hidden lines."""
     out = [f'<?xml version="1.0"?><worksheet {MAIN}><sheetData>']
     for number, row in enumerate(rows, first):
         cells = "".join(cell(f"{column(place)}{number}", value) for place, value in enumerate(row))
@@ -73,9 +73,7 @@ def workbook(
     parts: Mapping[str, str | bytes] = {},
     hidden: Sequence[str] = (),
 ) -> bytes:
-    """A workbook of these sheets. parts: further parts, or others in place of those that it would have. hidden: the
-    sheets that it hides.
-    """
+    """Return a workbook of these sheets. parts: additional or replaced parts. hidden: the hidden sheets."""
     names = list(sheets)
     formats = "".join(f'<numFmt numFmtId="{164 + n}" formatCode="{escape(f, _QUOTE)}"/>' for n, f in enumerate(FORMATS))
     styles = "".join(f'<xf numFmtId="{164 + place}"/>' for place in range(len(FORMATS)))
