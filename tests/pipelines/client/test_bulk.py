@@ -1,4 +1,4 @@
-"""Files that others publish in bulk: fetched from the manifest's host alone, gone on with, and imported once."""
+"""Files of a bulk publication: fetched from the manifest's host only, resumed after a cut, and imported once."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def manifest(*urls: str, **fields: Any) -> bytes:
 
 
 class Host:
-    """A host with files, and a record of what was asked for. cut: bytes after which a file's first answer ends."""
+    """A host with files, which records its requests. cut: the bytes after which the first answer of a file ends."""
 
     def __init__(self, content: bytes, files: dict[str, bytes] | None = None, cut: int = 0) -> None:
         self.content, self.files, self.cut = content, files or {}, cut
@@ -88,7 +88,7 @@ def test_a_file_that_was_cut_off_is_gone_on_with(tmp_path: Path) -> None:
 
 
 def test_a_file_that_changed_meanwhile_is_fetched_anew(tmp_path: Path) -> None:
-    """CLI-IMPORT-13: no file is made of two."""
+    """CLI-IMPORT-13: no file is put together from two versions."""
     host = Host(manifest("a"), {"a": LINES})
     [file] = fetched(host, tmp_path)
     file.rename(part := file.with_suffix(".part"))
@@ -162,7 +162,7 @@ def test_no_redirect_is_followed(tmp_path: Path) -> None:
 
 
 class Busy(Host):
-    """A host that asks to be left alone, so many times for each of its files."""
+    """A host that asks for a pause, a number of times for each of its files."""
 
     def __init__(self, times: int, status: int = 429, after: str = "7") -> None:
         super().__init__(manifest("a.ndjson"), {"a.ndjson": LINES})
@@ -181,7 +181,7 @@ class Busy(Host):
 def test_a_busy_host_is_asked_again_after_the_pause_that_it_asks_for(
     tmp_path: Path, status: int, after: str, least: float
 ) -> None:
-    """CLI-IMPORT-13: an import of many files began anew after each."""
+    """CLI-IMPORT-13: an import of many files does not begin again after each."""
     pauses: list[float] = []
     soon = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
     host = Busy(3, status, soon if after == "a date" else after)
@@ -220,12 +220,12 @@ def test_a_file_without_end_and_a_host_that_falls_silent_are_given_up(
 
 
 def counting(lines: int) -> bytes:
-    """A manifest with one file, of so many lines."""
+    """Return a manifest with one file of a number of lines."""
     return json.dumps({"output": [{"type": "Task", "url": "a", "count": lines}]}).encode()
 
 
 class Rest:
-    """A host whose file was fetched up to byte 100, and that answers with `given` for the rest; then with the whole."""
+    """A host whose file was fetched up to byte 100. It answers `given` for the rest, and then the whole file."""
 
     def __init__(self, folder: Path, given: str, body: bytes = LINES[100:], etag: str = '"v1"') -> None:
         self.headers, self.body, self.asked = {"content-range": given, "etag": etag}, body, list[str | None]()
@@ -260,7 +260,7 @@ SIZE = len(LINES)
     ],
 )
 def test_a_rest_that_is_not_the_rest_of_the_file_is_fetched_anew(tmp_path: Path, given: str, etag: str) -> None:
-    """CLI-IMPORT-13: the part would be taken for the whole."""
+    """CLI-IMPORT-13: otherwise a part would be taken for the whole."""
     host = Rest(tmp_path, given, b"x" * (SIZE - 100), etag)
     assert fetched(host, tmp_path)[0].read_bytes() == LINES
     assert host.asked == ["bytes=100-", None]
@@ -308,7 +308,7 @@ def test_a_partial_answer_that_was_not_asked_for_is_refused(tmp_path: Path) -> N
 def test_a_file_is_whole_only_where_something_says_so(
     tmp_path: Path, content: bytes, body: bytes, headers: dict[str, str], why: str
 ) -> None:
-    """CLI-IMPORT-13: a connection that closes is no end of a file."""
+    """CLI-IMPORT-13: the end of a connection does not prove the end of a file."""
 
     def host(request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith("manifest.json"):
@@ -325,7 +325,7 @@ def test_a_file_is_whole_only_where_something_says_so(
 
 
 def test_a_chunked_answer_that_ends_early_is_not_whole(tmp_path: Path) -> None:
-    """CLI-IMPORT-13: the client library says so."""
+    """CLI-IMPORT-13: the client library reports it."""
     chunk = b"%x\r\n%s\r\n" % (SIZE, LINES)
 
     class Cut(Answers):
@@ -343,7 +343,7 @@ def test_a_chunked_answer_that_ends_early_is_not_whole(tmp_path: Path) -> None:
 
 
 def test_files_of_another_version_of_the_manifest_are_removed(tmp_path: Path) -> None:
-    """CLI-IMPORT-13: patient data of a publication that is no more would lie there for ever."""
+    """CLI-IMPORT-13: otherwise patient data of a former publication would stay for ever."""
     fetched(Host(manifest("a", "b"), {"a": LINES, "b": LINES}), tmp_path)
     (tmp_path / "tasks-bulk-0123456789ab-0.part").write_bytes(LINES)
     files = fetched(Host(counting(50), {"a": LINES}), tmp_path)
@@ -370,7 +370,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 def test_a_publication_of_others_is_imported_once(home: Path, chartferry: Any, target: Any, tmp_path: Path) -> None:
-    """CLI-IMPORT-13: again it creates nothing, and nothing of it is left outside of its batch."""
+    """CLI-IMPORT-13: a second import creates nothing, and no copy is left outside of its batch."""
     there = tmp_path / "there"
     there.mkdir()
     task: dict[str, Any] = {
@@ -400,7 +400,7 @@ def test_a_publication_of_others_is_imported_once(home: Path, chartferry: Any, t
 def test_what_comes_a_byte_at_a_time_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trickles: str
 ) -> None:
-    """Each byte alone is in time."""
+    """Each single byte arrives in time."""
     over = Event()
 
     class Host(Answers):

@@ -53,7 +53,7 @@ def test_a_token_that_ended_is_renewed_once_in_the_middle(client, target):
 
 
 class Counted:
-    """A lock that knows how many have asked for it, and says when all have."""
+    """A lock that counts the threads that want it, and signals when all do."""
 
     def __init__(self, expected):
         self._lock, self._counting, self._left = threading.Lock(), threading.Lock(), expected
@@ -79,7 +79,7 @@ class Counted:
     ],
 )
 def test_many_that_need_a_new_token_at_once_make_one_request_for_it(answer, final, monkeypatch):
-    """What comes of it is for all of them, a failure too."""
+    """All of them get its result, also a failure."""
     requests = []
 
     def answering(request):
@@ -105,7 +105,7 @@ def test_many_that_need_a_new_token_at_once_make_one_request_for_it(answer, fina
 
 
 def test_a_target_that_refuses_a_token_is_not_asked_again_and_the_sentence_says_what_to_look_at(target):
-    """An account is not locked by asking with a wrong secret again and again."""
+    """Repeated requests with a wrong secret could lock the account."""
     target.token_faults = [Said(401, {"error": "invalid_client", "error_description": "of somebody"})]
     client = FhirClient(target.url, Credentials(client_id="c", client_secret="s"), patience=RetryPauses(3))
     with pytest.raises(NotSent, match=r"refuses one to this client \(HTTP 401, invalid_client\): is its id"):
@@ -139,7 +139,7 @@ def test_a_token_is_renewed_before_it_ends(target):
     ],
 )
 def test_only_answers_that_say_so_count_as_surely_not_done(client, target, fault, raised, stored):
-    """LEDGER-11: and no redirect is followed for a write."""
+    """LEDGER-11: a write follows no redirect."""
     target.faults = [fault]
     with pytest.raises(raised):
         client.create("PaymentNotice", PAYMENT)
@@ -197,7 +197,7 @@ def answers_held():
 
 @pytest.mark.long
 def test_answers_are_gone_when_they_have_been_read(client, target):
-    """With the bodies of a bundle they would be most of a load's memory until garbage is looked for."""
+    """Answers with the bodies of a bundle would be most of a load's memory until the garbage collector runs."""
     client.check_access()
     gc.collect()
     gc.disable()
@@ -233,7 +233,7 @@ INCLUDED = {"resource": {"resourceType": "Practitioner", "id": "p1"}, "search": 
 )
 @pytest.mark.parametrize("at_once", [0, 1, 4])
 def test_links_without_end_are_followed_until_pages_bring_nothing_new_any_more(at_once, shown):
-    """CLI-CMD-17, LEDGER-04: a new link each time, to pages of before, or to empty ones."""
+    """CLI-CMD-17, LEDGER-04: each link is new, and leads to an earlier page or an empty one."""
     asked = list[httpx.Request]()
 
     def answer(request):
@@ -252,7 +252,7 @@ def test_links_without_end_are_followed_until_pages_bring_nothing_new_any_more(a
 
 @pytest.mark.parametrize("takes_large", [True, False])
 def test_a_target_that_counts_when_asked_is_asked_whatever_else_is_wished(takes_large):
-    """TARGET-04: without a count nobody would notice that a page of the payments of a balance is missing."""
+    """TARGET-04: without a total, a missing page of payments would go unnoticed in a balance."""
     asked = list[httpx.QueryParams]()
 
     def answer(request):
@@ -283,7 +283,7 @@ def test_a_target_that_counts_when_asked_is_asked_whatever_else_is_wished(takes_
         ("/fhir", "./page/2", "/fhir/page/2"),
         ("/fhir", "/pages?page=2", "/pages?page=2"),
         ("/fhir", "//t.example/fhir?page=2", "/fhir?page=2"),
-        ("/fhir", "/Task?page=2", "/fhir/Task?page=2"),  # as the interface has it
+        ("/fhir", "/Task?page=2", "/fhir/Task?page=2"),  # as in the interface
         ("/a/FHIR", "/FHIR?page=2", "/a/FHIR/FHIR?page=2"),
         ("/FHIR", "/FHIR?page=2", "/FHIR?page=2"),
         ("", "/Task?page=2", "/Task?page=2"),
@@ -329,7 +329,7 @@ def test_no_link_leads_the_token_elsewhere(link):
 
 @pytest.mark.parametrize("link", ["https://t.example:443/fhir/Task?page=2", "HTTPS://T.Example/fhir/Task?page=2"])
 def test_a_link_may_write_the_host_of_the_target_otherwise(link):
-    """CLI-CMD-17: proxies add the port that the scheme has anyway."""
+    """CLI-CMD-17: proxies add the default port of the scheme."""
     pages = [{"resourceType": "Bundle", "link": [{"relation": "next", "url": link}]}, {"resourceType": "Bundle"}]
     transport = httpx.MockTransport(lambda request: httpx.Response(200, json=pages.pop(0)))
     client = FhirClient("https://t.example/fhir", Credentials(token="t"), patience=RetryPauses(1), transport=transport)
@@ -389,7 +389,7 @@ def test_a_target_that_speaks_fhir_or_is_busy_is_gone_on_with(status, kind):
 
 
 def test_every_read_asks_for_a_fresh_answer_and_no_write_does(target):
-    """LEDGER-01: a search that is answered from memory shows a row as absent that was made meanwhile."""
+    """LEDGER-01: an answer from a cache would show a row as absent that was created meanwhile."""
     asked = []
 
     def answer(request):
@@ -406,7 +406,7 @@ def test_every_read_asks_for_a_fresh_answer_and_no_write_does(target):
 
 
 def test_a_search_whose_pages_hold_fewer_than_the_target_counts_is_not_all(client, target, monkeypatch):
-    """LEDGER-04: a resource that no page shows would count as absent, and be sent again."""
+    """LEDGER-04: a resource that is on no page would count as absent, and would be sent again."""
     for number in range(250):
         target.stored[f"t{number}"] = {"resourceType": "Task", "id": f"t{number}"}
     get = client.get
@@ -423,7 +423,7 @@ def test_a_search_whose_pages_hold_fewer_than_the_target_counts_is_not_all(clien
 
 
 def test_a_page_that_comes_twice_gives_each_resource_once():
-    """LEDGER-04: what is made meanwhile moves the pages, and may be in none of them."""
+    """LEDGER-04: resources that are created meanwhile move the pages, and may be on none of them."""
     pages = [[1, 2], [2, 3], [4]]
     entries = [[_task(number) for number in numbers] for numbers in pages]
     some = [{"resourceType": "Bundle", "total": 3 + (at > 0), "entry": each} for at, each in enumerate(entries)]
@@ -436,7 +436,7 @@ def _task(number: int):
 
 @pytest.mark.parametrize(("status", "asks"), [(429, [("retry-after", "7")]), (503, [])], ids=["429", "503"])
 def test_a_token_is_asked_for_again_where_the_target_is_busy_at_the_beginning(target, client, status, asks):
-    """LEDGER-11: the import ended at once, with nothing sent."""
+    """LEDGER-11: otherwise the import would end at once, with nothing sent."""
     target.token_faults = [Said(status, None, asks)] * 2
     client.check_access()
     assert not target.token_faults

@@ -1,4 +1,4 @@
-"""What people decide by hand, on the command line: doubts, undo, --again, --remap, purge; all on the record."""
+"""Decisions by hand on the command line: doubts, undo, --again, --remap and purge. All are recorded."""
 
 import json
 import os
@@ -25,7 +25,7 @@ ONE = {"resourceType": "PaymentNotice", "request": {"reference": "Patient/p1"}, 
 
 
 def test_a_dry_run_says_what_the_import_then_does(home, target, asked):
-    """CLI-IMPORT-10: of records that are known, changed, or were taken back, too."""
+    """CLI-IMPORT-10: also for records that are known, changed or taken back."""
     tasks(home, "gone")
     [undone] = asked("import")["batches"]
     asked("undo", undone["batch_id"])
@@ -47,7 +47,7 @@ def test_a_dry_run_says_what_the_import_then_does(home, target, asked):
 
 @pytest.fixture
 def doubt(home, target, asked):
-    """A payment in doubt that the target never got, and one behind it: the batch's name."""
+    """Make a payment in doubt that never arrived at the target, and one that waits behind it. Return the batch."""
     target.additions = False
     target.faults = ["lost_before"]
     payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))
@@ -80,7 +80,7 @@ def test_resolve_looks_up_and_adopts_what_arrived_late(doubt, target, asked, cha
 @pytest.mark.long
 @pytest.mark.parametrize("arrives", [False, True])
 def test_a_doubt_of_a_retry_is_open_for_the_next_import(home, target, asked, chartferry, arrives):
-    """CLI-CMD-06, LEDGER-10: the batch had ended; an import that says nothing of the doubt would leave it unseen."""
+    """CLI-CMD-06, LEDGER-10: the batch had finished. Without a word of the import the doubt would stay unseen."""
     target.additions = False
     target.refuse = lambda body: body["amount"]["value"] == 2.0
     payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))
@@ -124,7 +124,7 @@ def test_accept_settles_a_doubt_as_the_resource_that_a_person_names(doubt, home,
 
 
 def test_accept_takes_no_resource_that_is_another_rows(home, target, asked, chartferry):
-    """CLI-CMD-09: two equal payments of a patient are two, and one of them may never have arrived."""
+    """CLI-CMD-09: two equal payments of a patient are two payments, and one of them may never have arrived."""
     target.additions, target.faults = False, ["", "lost_before"]
     payments(home, ("k1", "p1", "1.00"))
     asked("import")
@@ -149,7 +149,7 @@ def test_resend_lets_the_next_import_send_it(doubt, home, target, asked):
 
 
 def test_resend_refuses_while_something_equal_is_there_that_was_not_before(doubt, target, asked, chartferry):
-    """LEDGER-21: the request arrives late."""
+    """LEDGER-21: the first request may have arrived late."""
     late = target.create(ONE)[1].rpartition("/")[2]
     code, out, err = chartferry("doubts", "resend", f"{doubt}:2")
     assert (code, out) == (4, "")
@@ -159,7 +159,7 @@ def test_resend_refuses_while_something_equal_is_there_that_was_not_before(doubt
 
 
 def test_a_request_that_arrives_after_it_was_sent_again_by_hand_is_the_rows(doubt, target, asked):
-    """LEDGER-21, LEDGER-06: not there before means before the first attempt of the key, whatever was noted since."""
+    """LEDGER-21, LEDGER-06: "not there before" means before the first attempt of the key, whatever was noted since."""
     asked("doubts", "resend", f"{doubt}:2")
     target.create(ONE)
     target.faults = ["lost_before"]
@@ -169,7 +169,7 @@ def test_a_request_that_arrives_after_it_was_sent_again_by_hand_is_the_rows(doub
 
 
 def test_resend_goes_on_where_a_person_names_the_other(doubt, home, target, asked, chartferry):
-    """LEDGER-21: two that were not there before, by hand."""
+    """LEDGER-21: two resources were not there before; a person decides."""
     others = sorted(target.create(ONE)[1].rpartition("/")[2] for _ in range(2))
     code, _, err = chartferry("doubts", "resend", f"{doubt}:2")
     assert code == 4
@@ -190,7 +190,7 @@ def test_resend_refuses_where_the_target_cannot_be_asked(doubt, target, chartfer
 
 
 def test_remap_applies_the_policy_to_rows_that_the_feed_changed(home, target, asked):
-    """CLI-CMD-18: until then the same file is unchanged, and the summary says that it is read otherwise."""
+    """CLI-CMD-18: without --remap the file is unchanged, and the summary says that the feed reads it differently."""
     feed = 'kind = "tasks"\nfiles = ["list*.csv"]\nchanged = "update"\n[columns]\n'
     columns = 'task_id = "id"\ndescription = "what"\nstatus = "state"\nrequester_id = "by"\n'
     (home / "feeds").mkdir()
@@ -231,7 +231,7 @@ def test_remap_applies_the_policy_to_rows_that_the_feed_skipped(home, target, as
 
 @pytest.fixture
 def work_list(home):
-    """Writes the feed file of a list of tasks, which takes descriptions from the column that it is given."""
+    """Write the feed file of a list of tasks. The descriptions are in a given column."""
 
     def write(what, changed="update"):
         feed = f'kind = "tasks"\nfiles = ["list*.csv"]\nchanged = "{changed}"\n[columns]\n'
@@ -243,7 +243,7 @@ def work_list(home):
 
 
 def test_what_remap_has_set_aside_is_judged_by_the_policy_when_it_is_tried_again(home, target, asked, work_list):
-    """CLI-CMD-18: it is not closed by what was loaded before."""
+    """CLI-CMD-18: the record that was loaded before does not close it."""
     work_list("what", "reject")
     put(home, "list.csv", "id,what,more,state,by\nk1,call,ring,requested,a\n")
     asked("import")
@@ -256,7 +256,7 @@ def test_what_remap_has_set_aside_is_judged_by_the_policy_when_it_is_tried_again
 
 
 def test_remap_reads_a_failed_file_of_which_rows_were_sent(home, target, asked, chartferry, monkeypatch, work_list):
-    """CLI-CMD-18: it failed by a mistake in the feed file. One of which nothing was sent is not read."""
+    """CLI-CMD-18: it failed because of a mistake in the feed file. A failed file without sent rows is not read."""
     work_list("what")
     put(home, "list.csv", "id,what,more,state,by\nk1,call,ring,requested,a\n")
     with monkeypatch.context() as patch:
@@ -281,7 +281,7 @@ def test_remap_reads_a_failed_file_of_which_rows_were_sent(home, target, asked, 
 def test_a_stopped_file_that_remap_reads_again_has_come_again_only_by_its_path(
     home, target, asked, chartferry, monkeypatch, comes_again
 ):
-    """CLI-CMD-18, REPORT-24: a later file has its record by the key that today's feed makes."""
+    """CLI-CMD-18, REPORT-24: a later file has its record under the key that today's feed makes."""
 
     def list_feed(key, of_sums):
         columns = f'task_id = "{key}"\ndescription = "what"\nstatus = "state"\nrequester_id = "by"\n'
@@ -312,13 +312,13 @@ def test_a_stopped_file_that_remap_reads_again_has_come_again_only_by_its_path(
     put(home, "list-3.csv", "id,no,what,state,by\nk1,1,write,requested,a\nsum,1,,,\n")
     asked("import")
     [copy] = (home / "batches" / stopped["batch_id"] / "source").iterdir()
-    os.utime(copy, (time.time() + 60, time.time() + 60))  # as in a home that was moved without times
+    os.utime(copy, (time.time() + 60, time.time() + 60))  # as in a home that was copied without times
     assert broken() == []
 
 
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 def test_undo_takes_back_what_a_batch_made_and_remap_has_changed(home, target, asked, work_list, additions):
-    """CLI-CMD-10, CLI-CMD-18: it was said not to have made it. What another file made stays."""
+    """CLI-CMD-10, CLI-CMD-18: the batch is still known to have made it. Resources of another file stay."""
     target.additions = additions
     work_list("what")
     put(home, "list-1.csv", "id,what,more,state,by\nk1,call,ring,requested,a\nk2,write,mail,requested,a\n")
@@ -339,7 +339,7 @@ def test_undo_takes_back_what_a_batch_made_and_remap_has_changed(home, target, a
 
 @pytest.mark.long
 def test_remap_reads_a_file_whose_rows_were_skipped_before_it_failed(home, target, asked, work_list):
-    """CLI-CMD-18: the run that failed says nothing of its rows."""
+    """CLI-CMD-18: the failed run recorded nothing about its rows."""
     work_list("what", "skip")
     for number in (1, 2):
         rows = f"id,what,state,by\nk1,call {number},requested,a\n"
@@ -357,7 +357,7 @@ def test_remap_reads_a_file_whose_rows_were_skipped_before_it_failed(home, targe
 @pytest.mark.alike
 @pytest.mark.parametrize("how", ["import", "retry"])
 def test_a_row_that_remap_set_aside_stays_a_reject_until_somebody_decides(home, target, asked, how):
-    """CLI-CMD-18, LEDGER-08: the chart has the content that the feed file read before, not that of the reject."""
+    """CLI-CMD-18, LEDGER-08: the target has the content of the former feed file, not that of the reject."""
     feed = (
         'kind = "payments"\nfiles = ["till*.csv"]\n[columns]\npayment_id = "id"\npatient_id = "who"\npaid_on = "on"\n'
     )
@@ -395,7 +395,7 @@ def test_a_row_that_remap_set_aside_stays_a_reject_until_somebody_decides(home, 
 
 
 def test_every_decision_by_hand_is_on_record_with_its_reason(home, target, asked, chartferry):
-    """CLI-CMD-19: and shown with its batch."""
+    """CLI-CMD-19: and `status` shows it with its batch."""
     tasks(home, "k1")
     payments(home, ("k1", "p1", "x"), ("k2", "p1", "1.00"))
     batches = {each["feed"]: each["batch_id"] for each in asked("import")["batches"]}
@@ -438,7 +438,7 @@ def test_purge_removes_source_rows_and_keeps_ledger_and_counts(home, chartferry,
 
 @pytest.mark.parametrize("left", ["source/*", "run-1/accepted.parquet", "run-1/rejects.parquet"])
 def test_a_purge_that_was_killed_is_ended_by_the_next_one(home, chartferry, asked, monkeypatch, left):
-    """CLI-CMD-16: whichever file it had come to, by hand and by age."""
+    """CLI-CMD-16: at whichever file it was killed; purges by hand and by age."""
     payments(home, ("k1", "p1", "1.00"))
     batch = asked("import")["batches"][0]["batch_id"]
     folder = home / "batches" / batch
@@ -467,7 +467,7 @@ def test_purge_refuses_a_batch_that_is_not_finished_or_has_open_rejects(home, ta
 
 
 def test_a_file_that_was_corrected_in_vain_is_needed_for_its_reject(home, chartferry, asked, monkeypatch):
-    """CLI-CMD-16, CLI-CMD-04: the reject came with one batch and stands in another; only that one is needed."""
+    """CLI-CMD-16, CLI-CMD-04: only the batch with the newest row of the reject is needed, not the first one."""
     payments(home, ("k1", "p1", "wrong"))
     first = asked("import")["batches"][0]["batch_id"]
     [file] = json.loads(chartferry("rejects", "export", "--json")[1])["files"]
@@ -500,7 +500,7 @@ def test_old_batches_are_purged_when_a_retention_is_set(home, asked, monkeypatch
 
 
 def test_source_rows_are_kept_while_a_batch_is_young_at_one_of_its_targets(home, asked, monkeypatch):
-    """CLI-CMD-16: all targets share them, so that the purge is on the record of each."""
+    """CLI-CMD-16: all targets share the rows, so that the purge is recorded for each."""
     payments(home, ("k1", "p1", "1.00"))
     batch = asked("import")["batches"][0]["batch_id"]
     with serving(FakeTarget(additions=False)) as other, closing(Ledger.open(home / "ledger.db")) as ledger:
@@ -520,7 +520,7 @@ def test_source_rows_are_kept_while_a_batch_is_young_at_one_of_its_targets(home,
 
 
 def test_a_reason_in_another_encoding_is_kept_as_far_as_it_can_be_read(home, target, asked):
-    """What a terminal sends that is set to Latin-1."""
+    """A terminal that is set to Latin-1 sends bytes that are not UTF-8."""
     tasks(home, "t1")
     batch = asked("import")["batches"][0]["batch_id"]
     assert asked("undo", batch, "--why", "f\udcfcr Ann")["exit_code"] == 0

@@ -1,4 +1,4 @@
-"""Batches taken back by a person, and loaded again."""
+"""Batches that a person takes back by `undo`, and loads again."""
 
 import errno
 import json
@@ -61,7 +61,7 @@ def test_undo_takes_tasks_back_and_again_loads_them_anew(home, target, asked, ch
 
 
 def test_what_is_taken_back_keeps_its_answers_at_a_server_that_replaces_it(home, target, asked):
-    """CLI-CMD-11, TARGET-03: it says nothing of itself by which it could be told from the interface."""
+    """CLI-CMD-11, TARGET-03: the server's CapabilityStatement does not distinguish it from the interface."""
     target.additions, target.promised = False, ["reference"]
     target.stored["q1"] = QUESTIONS
     put(home, "answers.csv", "response_id,patient_id,questionnaire,question,answer_text\nr1,p1,q1,1,tired\n")
@@ -91,12 +91,12 @@ def test_what_was_taken_back_in_the_chart_is_loaded_anew_as_verify_says(home, ta
 
 @pytest.fixture
 def few_a_bundle(monkeypatch):
-    """Lets 50 rows be as many as a bundle may have."""
+    """Let a bundle have 50 rows at most."""
     monkeypatch.setattr("pipelines.client.profiles.ROWS_A_BUNDLE", 50)
 
 
 def test_undo_goes_in_bundles_where_the_target_takes_them(home, target, asked, few_a_bundle):
-    """CLI-CMD-10: two requests for each bundle; what has changed meanwhile, or is gone, goes by itself."""
+    """CLI-CMD-10: two requests for each bundle. Resources that were changed or deleted meanwhile go one by one."""
     tasks(home, *(f"k{number}" for number in range(110)))
     batch = asked("import")["batches"][0]["batch_id"]
     ids = list(target.stored)
@@ -120,7 +120,7 @@ def writes_backwards(answers):
 
 @pytest.mark.parametrize("order", [backwards, writes_backwards])
 def test_no_answer_of_a_bundle_is_taken_for_that_of_another_resource(home, target, asked, few_a_bundle, order):
-    """CLI-CMD-10: of a server that answers in another order: one task's text was put in the place of another's."""
+    """CLI-CMD-10: a server may answer in another order. One task's text would replace another's."""
     target.additions, target.promised = False, ["batch", "conditional"]
     tasks(home, *(f"k{number}" for number in range(60)))
     batch = asked("import")["batches"][0]["batch_id"]
@@ -129,7 +129,7 @@ def test_no_answer_of_a_bundle_is_taken_for_that_of_another_resource(home, targe
     entry = Handler.entry
 
     def numbered(self, request, resource=None):
-        """Show versions by their number, which are the same for all; the first one was changed meanwhile."""
+        """Show entity tags that are equal for all resources. The first resource was changed meanwhile."""
         name = request["url"].rpartition("/")[2]
         current = "of before" if name == first else target.etag(name)
         found = entry(self, request | {"ifMatch": current}, resource)
@@ -144,7 +144,7 @@ def test_no_answer_of_a_bundle_is_taken_for_that_of_another_resource(home, targe
 
 
 def test_undo_goes_in_transactions_where_the_target_takes_no_others(home, target, asked, few_a_bundle):
-    """CLI-CMD-10: a transaction of which one is refused does nothing, and its resources go one by one."""
+    """CLI-CMD-10: a transaction with one refused entry changes nothing. Its resources are then sent one by one."""
     target.additions, target.promised = False, ["transaction", "conditional"]
     tasks(home, *(f"k{number}" for number in range(110)))
     batch = asked("import")["batches"][0]["batch_id"]
@@ -168,7 +168,7 @@ def test_an_undo_of_payments_takes_none_back_and_says_so(home, target, asked):
 @pytest.mark.long
 @pytest.mark.then_published
 def test_a_batch_is_taken_back_and_loaded_again_a_piece_at_a_time(home, target, asked, chartferry, monkeypatch):
-    """CLI-CMD-10, CLI-CMD-18: memory does not grow with the batch; of many rows the first are named, all counted."""
+    """CLI-CMD-10, CLI-CMD-18: memory does not grow with the batch. The first rows are named, all are counted."""
     sizes = {"undo.ROWS_A_COMMIT": 2, "records.ROWS_A_PIECE": 3, "missing_resources.READS_WITHOUT_A_SWEEP": 1}
     for name, number in {**sizes, "undo.LISTED": 4, "undo.SHOWN": 1}.items():
         monkeypatch.setattr(f"pipelines.corrections.{name}", number)
@@ -196,7 +196,7 @@ def test_a_batch_is_taken_back_and_loaded_again_a_piece_at_a_time(home, target, 
 def test_what_an_undo_that_was_cut_off_had_not_done_stays_when_the_batch_is_loaded_again(
     home, target, asked, chartferry, monkeypatch
 ):
-    """CLI-CMD-10, CLI-CMD-18: the target tells what it had done."""
+    """CLI-CMD-10, CLI-CMD-18: the target is asked which changes the undo had made."""
     tasks(home, "k1", "k2", "k3")
     batch = asked("import")["batches"][0]["batch_id"]
     with monkeypatch.context() as patched:
@@ -223,7 +223,7 @@ def test_what_an_undo_that_was_cut_off_had_not_done_stays_when_the_batch_is_load
 def test_verify_and_status_name_what_an_undo_that_was_cut_off_may_have_taken_back(
     home, target, asked, chartferry, monkeypatch, additions, state
 ):
-    """CLI-CMD-10, CLI-CMD-17: the ledger was said to agree with a target that had cancelled all of it."""
+    """CLI-CMD-10, CLI-CMD-17: the ledger must not seem to agree with a target that has cancelled the whole batch."""
     target.additions = additions
     tasks(home, "k1", "k2")
     if state == "adopted":
@@ -251,7 +251,7 @@ def test_verify_and_status_name_what_an_undo_that_was_cut_off_may_have_taken_bac
 def test_what_a_later_file_updated_waits_for_no_undo_that_was_cut_off_before(
     home, target, asked, chartferry, monkeypatch
 ):
-    """CLI-CMD-10, CLI-CMD-17: no undo could end that, since a change is not taken back."""
+    """CLI-CMD-10, CLI-CMD-17: no undo could end that wait, since a change is not taken back."""
     let_update(home)
     tasks(home, "k1", "k2")
     batch = asked("import")["batches"][0]["batch_id"]
@@ -268,7 +268,7 @@ def test_what_a_later_file_updated_waits_for_no_undo_that_was_cut_off_before(
 
 
 def test_status_says_of_each_batch_what_is_taken_back_now(home, asked, chartferry):
-    """CLI-CMD-10, CLI-CMD-17: a line counts by what its record is, also once that has been another line's between."""
+    """CLI-CMD-10, CLI-CMD-17: a line counts by the state of its record, also if that was another line's in between."""
     tasks(home, "k1", "k2")
     first = asked("import")["batches"][0]["batch_id"]
     asked("undo", first)
@@ -289,7 +289,7 @@ def test_status_says_of_each_batch_what_is_taken_back_now(home, asked, chartferr
 
 
 def test_ctrl_c_ends_updates_once_those_under_way_have_their_answers(home, target, asked, chartferry, monkeypatch):
-    """CLI-CMD-10: all of some thousand rows that were read together were sent first."""
+    """CLI-CMD-10: the thousands of rows that were read together are not sent first."""
     let_update(home)
     keys = [f"k{number}" for number in range(9)]
     tasks(home, *keys)
@@ -315,7 +315,7 @@ def test_ctrl_c_ends_updates_once_those_under_way_have_their_answers(home, targe
 @pytest.mark.alike
 @pytest.mark.parametrize("is_cut_off", [False, True])
 def test_a_change_in_doubt_is_accepted_as_no_resource(home, target, asked, chartferry, monkeypatch, is_cut_off):
-    """CLI-CMD-09: one that looks like it became the record's in the place of the task that the record has."""
+    """CLI-CMD-09: a similar task must not replace the task that the record has."""
     target.additions = False
     let_update(home)
     tasks(home, "k1")
@@ -361,7 +361,7 @@ def test_what_the_target_does_not_let_an_undo_take_back_is_there_as_before(home,
 
 
 def test_what_an_undo_may_have_taken_back_is_not_said_to_be_there(home, target, asked, monkeypatch):
-    """CLI-CMD-10: the first is asked for again and again without an answer; then the second is not sent."""
+    """CLI-CMD-10: the first request gets no answer to any attempt; then the second is not sent."""
     monkeypatch.setenv("CHARTFERRY_AT_ONCE", "1")
     target.additions = False
     tasks(home, "k1", "k2")
@@ -378,7 +378,7 @@ def test_what_an_undo_may_have_taken_back_is_not_said_to_be_there(home, target, 
 @pytest.mark.alike
 @pytest.mark.parametrize("command", [["undo"], ["import", "--again"]])
 def test_what_was_taken_back_and_is_there_again_after_a_restore_is_taken_back_once_more(home, target, asked, command):
-    """CLI-CMD-10, CLI-CMD-17, CLI-CMD-18: no command leaves it in the chart beside what is loaded anew."""
+    """CLI-CMD-10, CLI-CMD-17, CLI-CMD-18: no command leaves it at the target beside the one that is loaded again."""
     tasks(home, "k1", "k2")
     batch = asked("import")["batches"][0]["batch_id"]
     asked("undo", batch)
@@ -408,7 +408,7 @@ def test_undo_lists_payments_as_not_to_be_taken_back(home, target, asked, chartf
 
 @pytest.mark.publishes(*PAGED)
 def test_an_undo_is_told_by_the_page_the_tables_and_the_status(home, asked, chartferry):
-    """CLI-CMD-10: nobody who looks believes that its records are there."""
+    """CLI-CMD-10: wherever a user looks, its records are shown as taken back."""
     tasks(home, "k1", "k2")
     batch = asked("import")["batches"][0]["batch_id"]
     asked("undo", batch, "--dry-run")
@@ -443,7 +443,7 @@ AS_CREATED = "until the next publication the tables show the records as created"
 def test_what_was_taken_back_is_said_where_the_publication_fails_and_the_next_undo_publishes(
     home, asked, chartferry, monkeypatch, failure, code, said
 ):
-    """CLI-CMD-10: nobody waits for the tables to learn of the records."""
+    """CLI-CMD-10: nobody has to wait for the tables to learn about the records."""
     tasks(home, "k1")
     batch = asked("import")["batches"][0]["batch_id"]
     with monkeypatch.context() as patched:
@@ -484,7 +484,7 @@ def states_of(home):
 
 
 def words_of(home, figure):
-    """The words of a figure of the page."""
+    """Return the text of a figure on the page."""
     page = (home / "published" / "report.html").read_text(encoding="utf-8")
     shown = page.partition(f'id="{figure}"')[2].partition("</section>")[0]
     return " ".join(re.sub("<[^>]*>", " ", shown).split())
@@ -500,7 +500,7 @@ def test_a_batch_that_is_undone_keeps_its_counts_and_is_published(home, asked):
 
 @pytest.mark.long
 def test_what_a_later_file_updated_is_named_as_not_taken_back(home, target, asked):
-    """CLI-CMD-10: with that file; by a dry run, too."""
+    """CLI-CMD-10: with the name of that file, and by a dry run, too."""
     let_update(home)
     tasks(home, "k1", "k2")
     made = asked("import")["batches"][0]["batch_id"]
@@ -526,7 +526,7 @@ def test_what_a_later_file_updated_is_named_as_not_taken_back(home, target, aske
 
 @pytest.mark.long
 def test_a_batch_keeps_its_counts_when_another_file_loads_what_was_taken_back_of_it(home, asked, chartferry):
-    """CLI-CMD-10: also once its own file has come again."""
+    """CLI-CMD-10: also after its own file was imported again."""
     tasks(home, "k1")
     asked("import")
     first = next((home / "batches").glob("tasks-*/source/*"))
@@ -557,7 +557,7 @@ def test_what_was_gone_and_is_there_again_after_its_record_was_taken_back_is_tak
 
 @pytest.mark.long
 def test_what_later_files_put_in_the_place_of_the_batchs_is_counted(home, target, asked, chartferry):
-    """CLI-CMD-10: superseded, or loaded anew after it was taken back."""
+    """CLI-CMD-10: records that were superseded, or loaded again after they were taken back."""
     target.stored["q1"] = QUESTIONS
     feed_file(home, "answers", 'kind = "answers"\nfiles = ["answers*.csv"]\nchanged = "supersede"\n', ANSWERS)
 

@@ -1,4 +1,4 @@
-"""The definitions as Dagster loads them, and imports of the samples through them, against the bundled service."""
+"""Dagster's definitions, and imports of the samples through them into the bundled service."""
 
 import base64
 import errno
@@ -118,12 +118,12 @@ def test_a_feed_of_the_user_becomes_assets_of_its_own(tmp_path: Path) -> None:
     assert node.group_name == "front_desk_till"
 
 
-# -- what an import does
+# -- running imports
 
 
 @pytest.fixture(scope="module")
 def imported(practice: Practice) -> tuple[list[str], dg.ExecuteInProcessResult]:
-    """Two sample files of payments in one run."""
+    """Import two sample files of payments in one run."""
     batch_ids = [practice.put("payments-2026-01.csv"), practice.put("payments-2026-03.ndjson")]
     return batch_ids, practice.run("import_payments", *batch_ids)
 
@@ -246,9 +246,9 @@ def test_a_file_that_could_not_be_received_is_asked_for_again_and_imported(
 def test_failed_partitions_go_well_in_a_backfill_once_the_reason_is_gone(
     practice: Practice, stages: tuple[str, ...]
 ) -> None:
-    """A backfill takes its partitions in one run, of all stages or the last. The feed's limit had stopped them.
+    """A backfill runs its partitions in one run, with all stages or the last one. The feed's limit had stopped them.
 
-    `make test` has the one of all stages with the file of copayments, below.
+    In `make test`, the test of a file of copayments covers a backfill with all stages.
     """
     header = "payment_id,patient_id,amount,paid_on\n"
     feed = feed_file(practice.home, "till", 'kind = "payments"\nfiles = ["till*"]\nmax_rejects = 0\n', header)
@@ -324,7 +324,7 @@ def test_the_tables_are_published_and_checked(
 def test_a_publication_comes_with_the_verdicts_on_what_is_broken(
     practice: Practice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dagster shows a check as not evaluated when its asset was made after it, as after a failed import."""
+    """Dagster shows a check as not evaluated if its asset was made after it, as it is after a failed import."""
     publish_only(monkeypatch, "import_row", "reject_reason")
     of_reports = [key for key in practice.repository().asset_graph.get_all_asset_keys() if key.path[0] == "reports"]
     assets = [key for key in of_reports if key.path[-1] != "diagnostic_report_sweep"]
@@ -385,7 +385,7 @@ def test_a_fault_reaches_the_event_log_without_its_values(practice: Practice, mo
 def test_a_step_that_meets_a_full_disk_says_so_and_is_made_again(
     practice: Practice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CLI-IMPORT-04: as the command line does; room may be made while it pauses."""
+    """CLI-IMPORT-04: like the command line. Space may be freed during the pause."""
     intend, tries = Ledger.intend, list[int]()
 
     def full_at_first(*given: Any, **named: Any) -> Any:
@@ -408,7 +408,7 @@ def test_a_step_that_meets_a_full_disk_says_so_and_is_made_again(
 def test_a_step_whose_client_was_revoked_is_made_again_with_the_credentials_of_then(
     practice: Practice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of the bundled service are made anew; a secret may be changed in its file."""
+    """Credentials of the bundled service are made again; a user may change a secret in its file."""
     intend, tries = Ledger.intend, list[int]()
 
     def revoked_at_first(*given: Any, **named: Any) -> Any:

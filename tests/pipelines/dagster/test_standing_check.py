@@ -1,4 +1,4 @@
-"""What is broken right now: named from the ledger, as a check of its own, and told once to whom it may concern."""
+"""The check of what is broken now: it reads the ledger, and an alert is sent once for each problem."""
 
 import json
 import sqlite3
@@ -32,7 +32,7 @@ NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
 
 
 class Home:
-    """A home with a ledger in which a good batch, a failed one, one in doubt and one without an end are noted."""
+    """A home whose ledger has a good batch, a failed one, one in doubt and an unfinished one."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.now = path, NOW - timedelta(days=2)
@@ -96,14 +96,14 @@ def test_of_several_targets_that_counts_which_was_loaded_into_last(home: Home) -
         ledger.start_batch("s", "payments-good", feed="payments")
         ledger.reject("s", "default", "Task", "payments-good", [Reject(2, 1, "A1", "rule", None, None, None, [])])
         found = broken_now(ledger, home.path, NOW)["payments"]
-        assert found.failed == {"payments-bad": "failed"}  # its new run has said nothing yet
+        assert found.failed == {"payments-bad": "failed"}  # its new run has recorded nothing yet
         assert found.rejects == {"1 to 7 days": 1}
         discard(ledger, [reject_id("t", "payments-good", 2, "A1")], "user", "it is wrong")
         assert not broken_now(ledger, home.path, NOW)["payments"].rejects
 
 
 def test_rejects_grow_old_and_a_batch_is_left_once_nobody_has_worked_on_it_for_an_hour(home: Home) -> None:
-    """One that a kill left without a run is as old as its file."""
+    """A batch that a kill left without a run is as old as its file."""
     begun, moment = home.now, timedelta(microseconds=1)
     with closing(home.ledger()) as ledger:
         ledger.start_batch("t", "tasks-begun", feed="tasks")
@@ -126,7 +126,7 @@ def test_rows_of_a_killed_loader_are_in_doubt_at_once_and_those_of_one_at_work_a
         ledger.settle("t", "default", "Task", [Outcome("tasks-left4", 1, "planned")])
         assert broken_now(ledger, home.path, NOW)["tasks"].doubts == {"tasks-doubt": 3, "tasks-left": 2}
         assert broken_now(ledger, home.path, NOW)["tasks"].unfinished == ["tasks-left"]
-        with ledger.lease("t"):  # it takes the rows over as in doubt
+        with ledger.lease("t"):  # the takeover makes its rows in doubt
             home.add(ledger, "tasks-next", "running")
         assert broken_now(ledger, home.path, NOW)["tasks"].doubts == {"tasks-doubt": 3, "tasks-left": 2}
 
@@ -297,7 +297,7 @@ def look(home: Home, instance: dg.DagsterInstance, environ: dict[str, str], curs
 
 @pytest.fixture
 def noting(tmp_path: Path) -> tuple[dict[str, str], Path]:
-    """An environment whose alert command appends what it is told to a file."""
+    """An environment whose alert command appends the alerts to a file."""
     script, told = tmp_path / "note.sh", tmp_path / "told.ndjson"
     script.write_text(f"cat >> '{told}'; echo >> '{told}'\n")
     return {COMMAND: f"/bin/sh {script}"}, told

@@ -1,4 +1,4 @@
-"""`evidence`: what export, ledger and target hold, by feed and day, and what became of every other record."""
+"""`evidence`: the totals of export, ledger and target by feed and day, and the outcome of every other record."""
 
 import hashlib
 import json
@@ -49,7 +49,7 @@ def days(found, name="payments"):
 
 @pytest.fixture(params=[True, False], ids=["with additions", "bare"])
 def imported(request, home, target, asked):
-    """Payments of two patients on two days, one of them with a wrong amount: the batch's name."""
+    """Import payments of two patients on two days, one with a wrong amount. Return the batch."""
     target.additions = request.param
     given = ("k1,p1,1.00,2026-03-01", "k2,p1,2.50,2026-03-02", "k3,p2,4.00,2026-03-01", "k4,p2,four,2026-03-02")
     rows(home, "payments-1.csv", *given)
@@ -72,7 +72,7 @@ def test_three_sides_are_counted_by_feed_and_day_to_the_cent(imported, asked):
 
 @pytest.mark.long
 def test_sums_that_nobody_can_have_meant_are_told_whole(home, target, asked):
-    """EVID-01: times in the place of amounts, say. Of 64 bits there are too few."""
+    """EVID-01: for example, if times were read as amounts. The sums exceed 64 bits."""
     rows(home, "payments-1.csv", *(f"k{n},p1,9999999999999,2026-03-01" for n in range(9_300)))
     asked("import")
     found = asked("evidence")
@@ -116,7 +116,7 @@ def test_every_other_record_of_the_export_has_its_fate(home, target, asked):
 
 
 def test_a_correction_that_is_still_wrong_counts_for_its_reject(home, target, asked, chartferry):
-    """EVID-01: as many are set aside as rejects are open."""
+    """EVID-01: the number of records set aside equals that of open rejects."""
     rows(home, "payments-1.csv", "k1,p1,5.00,never", "k2,p1,7.00,2026-03-01")
     asked("import")
     [reject] = asked("evidence")["set_aside"]["listed"]
@@ -178,7 +178,7 @@ def test_versions_and_what_was_taken_back_are_told_apart(home, target, asked):
 
 
 def test_what_was_taken_back_and_is_at_the_target_again_counts_there_as_it_does_for_verify(home, target, asked):
-    """EVID-01: a store that was restored has it; the page said of the feed that the sides agree."""
+    """EVID-01: a restored store has it again. The page must not say that the sides of the feed agree."""
     tasks(home, "t1", "t2")
     [batch] = asked("import")["batches"]
     asked("undo", batch["batch_id"])
@@ -193,7 +193,7 @@ def test_what_was_taken_back_and_is_at_the_target_again_counts_there_as_it_does_
 
 
 def test_what_the_target_lost_or_changed_is_no_agreement(imported, target, asked):
-    """EVID-01: rows and cents; the page says so first."""
+    """EVID-01: in rows or in cents. The page says so at its top."""
     lost, other = (next(b for b in target.of("PaymentNotice") if b["amount"]["value"] == v) for v in (1.0, 2.5))
     other["amount"] = {"value": 2.51, "currency": "USD"}
     del target.stored[lost["id"]]
@@ -208,7 +208,7 @@ def test_what_the_target_lost_or_changed_is_no_agreement(imported, target, asked
 
 @pytest.mark.long
 def test_a_file_that_could_not_be_read_is_named(imported, home, asked, chartferry):
-    """EVID-01: the sides agree, and nothing of it is in them."""
+    """EVID-01: the sides agree without it."""
     put(home, "payments-9.csv", "payment_id,patient_id\nk9,p1\n")
     [failed] = asked("import")["batches"]
     assert failed["state"] == "failed"
@@ -223,7 +223,7 @@ def test_a_file_that_could_not_be_read_is_named(imported, home, asked, chartferr
 def test_a_file_that_failed_once_its_records_were_at_the_target_is_said_to_be_counted(
     home, asked, chartferry, monkeypatch
 ):
-    """EVID-01: it was said that no record of it is."""
+    """EVID-01: the page must not say that no record of it is counted."""
     rows(home, "payments.csv", "k1,p1,1.00,2026-03-01")
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.runs.batch.end", Mock(side_effect=KeyboardInterrupt))
@@ -268,7 +268,7 @@ def test_of_many_differences_some_of_each_kind_are_listed_and_how_many_more_ther
 @pytest.mark.alike
 @pytest.mark.parametrize("left", [(), ("sha256", "run-1")], ids=["nothing", "its runs"])
 def test_a_file_that_nobody_purged_and_that_is_gone_is_named(imported, home, asked, left):
-    """EVID-01: as after a restore without the folder of batches."""
+    """EVID-01: for example, after a restore without the folder of batches."""
     for path in (home / "batches" / imported).iterdir():
         if path.name not in left:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -313,7 +313,7 @@ def test_the_sample_is_repeated_by_its_seed_and_shows_both_sides(home, target, a
 @pytest.mark.long
 @pytest.mark.parametrize("backwards", [False, True])
 def test_the_sample_has_what_the_newest_of_two_runs_of_one_number_sent(home, chartferry, asked, monkeypatch, backwards):
-    """EVID-01, LEDGER-08: a run that was killed before it had read its file, then the ledger is lost."""
+    """EVID-01, LEDGER-08: a run was killed before it had read its file; then the ledger was lost."""
 
     def stopped(*_, **__):
         raise KeyboardInterrupt
@@ -332,7 +332,7 @@ def test_the_sample_has_what_the_newest_of_two_runs_of_one_number_sent(home, cha
 
 
 def test_answers_of_the_sample_are_told_in_the_words_that_the_chart_shows_with_their_codes():
-    """EVID-01: of a question or an option that the questionnaire has not, linkId and code stand there."""
+    """EVID-01: a question or an option that the questionnaire lacks is shown by its linkId or code."""
     coding = {"system": "http://loinc.org", "code": "LA32-8", "display": "No"}
     questions = [
         {"linkId": "/1", "type": "choice", "text": "Refugee", "answerOption": [{"valueCoding": coding}]},
@@ -372,7 +372,7 @@ def test_answers_of_the_sample_are_told_in_the_words_that_the_chart_shows_with_t
     ],
 )
 def test_a_response_of_the_sample_has_the_words_of_the_questionnaire_that_it_names(named, words):
-    """EVID-01: by its canonical URL first, with a version or without; the end of another URL is no id."""
+    """EVID-01: the canonical URL comes first, with or without a version. The end of another URL is not an id."""
     asked_in = {
         name: [{"linkId": "/1", "type": "text", "text": name.title()}] for name in ("one", "two", "three", "four")
     }
@@ -387,7 +387,7 @@ def test_a_response_of_the_sample_has_the_words_of_the_questionnaire_that_it_nam
 
 
 def test_the_page_names_the_hash_of_its_json_and_loads_nothing(imported, asked):
-    """EVID-01: what is signed on paper is that document."""
+    """EVID-01: the signature on paper is for that document."""
     found = asked("evidence", "--seed", "1")
     page, document = Path(found["page"]), Path(found["document"])
     kept = json.loads(document.read_text())
@@ -401,7 +401,7 @@ def test_the_page_names_the_hash_of_its_json_and_loads_nothing(imported, asked):
 
 @pytest.mark.parametrize("more", [("--batch", "nope"), ("--since", "2099-01-01"), ()])
 def test_there_is_nothing_to_give_evidence_of(more, home, asked, chartferry):
-    """EVID-01: one line, and no page."""
+    """EVID-01: the command prints one line, and writes no page."""
     if more:
         rows(home, "payments-1.csv", "k1,p1,1.00,2026-03-01")
         asked("import")

@@ -1,4 +1,4 @@
-"""Workbooks: cells as the sheet shows them, row numbers as lines, and one sentence for what cannot be read as it is."""
+"""Workbooks: cells are read as the sheet shows them, row numbers are lines, and unreadable parts get one sentence."""
 
 import re
 import subprocess
@@ -50,7 +50,7 @@ def one_sheet(*cells: list[Cell], merged: tuple[str, ...] = (), first: int = 1) 
 
 
 def test_rows_are_read_with_their_row_numbers(tmp_path: Path) -> None:
-    """FEED-FILE-08: blank rows are lines that are not taken, the header again is no record."""
+    """FEED-FILE-08: blank rows and a repeated header are no records."""
     found = read(one_sheet(HEADER, row("a"), [], row(7), HEADER, row("x", "?"), row("b")), tmp_path)
     assert accepted(found) == [(2, "a"), (4, "7"), (7, "b")]
     assert [(line, lines) for line, lines, _ in rejected(found)] == [(6, 1)]
@@ -147,7 +147,7 @@ def test_built_in_formats_are_known() -> None:
 
 
 def test_numbers_among_texts_with_zeros_are_said(tmp_path: Path) -> None:
-    """WORKBOOK-ZEROS: only of columns that the feed names."""
+    """WORKBOOK-ZEROS: only in columns that the feed names."""
     cells = [[*HEADER, "Memo"], [*row("007"), "01"], [*row(8), 5], [*row("a"), None]]
     found = read(one_sheet(*cells), tmp_path)
     assert [key for _, key in accepted(found)] == ["007", "8", "a"]
@@ -157,14 +157,14 @@ def test_numbers_among_texts_with_zeros_are_said(tmp_path: Path) -> None:
 
 
 def test_another_currency_than_dollars_rejects_its_row(tmp_path: Path) -> None:
-    """FEED-FILE-09: the sign is in the format of the cell alone."""
+    """FEED-FILE-09: only the format of the cell has the sign."""
     found = read(one_sheet(HEADER, row("a", (12.5, EURO)), row("b", (12.5, MONEY))), tmp_path)
     assert accepted(found) == [(3, "b")]
     assert [line for line, _, _ in rejected(found)] == [2]
 
 
 def test_rows_that_the_sheet_hides_are_said(tmp_path: Path) -> None:
-    """WORKBOOK-HIDDEN: they are read like the others."""
+    """WORKBOOK-HIDDEN: hidden rows are read like the others."""
     content = workbook({"P": sheet([HEADER, row("a"), row("b"), row("c")], hidden=(1, 3, 4))})
     found = read(content, tmp_path)
     assert [key for _, key in accepted(found)] == ["a", "b", "c"]
@@ -183,7 +183,7 @@ ENDLESS = ["INF", "-inf", "Infinity", "1e999"]
 def test_a_date_or_time_that_is_none_refuses_the_file_and_names_the_cell(
     written: str, style: int, tmp_path: Path
 ) -> None:
-    """FEED-FILE-02: what reads the sheet ends at it, in a column that the feed names or in another."""
+    """FEED-FILE-02: the reader of the sheet stops there, in whatever column it is."""
     none = f'<c r="{{at}}" s="{style}"><v>{written}</v></c>'.encode()
     said = f"the cell E3 is a date or time, and its number is {written}, which is none; correct it in the workbook"
     with pytest.raises(UnreadableFile, match=re.escape(said)):
@@ -196,7 +196,7 @@ def test_a_date_or_time_that_is_none_refuses_the_file_and_names_the_cell(
     + [(style, written) for style in (DAY, MOMENT, CLOCK) for written in ("NaN", "INF", "1e999")],
 )
 def test_a_number_that_is_none_rejects_its_row_in_any_format(written: str, style: int, tmp_path: Path) -> None:
-    """FEED-FILE-09: as a day it would be 1899-12-30. In columns that the feed does not name nobody asks."""
+    """FEED-FILE-09: as a day it would be 1899-12-30. Columns that the feed does not name are not checked."""
     none = f'<c r="{{at}}" s="{style}"><v>{written}</v></c>'.encode()
     found = read(one_sheet([*HEADER, "Memo"], row(none), row("a", none), [*row("b"), none]), tmp_path)
     assert accepted(found) == [(4, "b")]
@@ -207,7 +207,7 @@ def test_a_number_that_is_none_rejects_its_row_in_any_format(written: str, style
 
 
 def test_cells_without_a_value_reject_their_row(tmp_path: Path) -> None:
-    """FEED-FILE-09: an error, and a number that lost digits. In columns that the feed does not name nobody asks."""
+    """FEED-FILE-09: an error, and a number that lost digits. Columns that the feed does not name are not checked."""
     error = b'<c r="{at}" t="e"><v>#N/A</v></c>'
     cells = [[*HEADER, "Memo"], row("a", error), row(12345678901234567), [*row("b"), error]]
     found = read(one_sheet(*cells), tmp_path)
@@ -229,7 +229,7 @@ LONG = {"xl/sharedStrings.xml": f"<sst><si><t>{'x' * 3_000_000}</t></si></sst>"}
 MANY_STYLES = f"<styleSheet><cellXfs>{'<xf/>' * 100_001}</cellXfs></styleSheet>"
 LONG_FORMAT = f'<styleSheet><numFmts><numFmt numFmtId="170" formatCode="{"0" * 10_001}"/></numFmts></styleSheet>'
 AGAIN = sheet([HEADER, row("a"), row("b"), row("c")])
-"""A sheet, of which rows are numbered otherwise."""
+"""A sheet, to be given other row numbers."""
 
 ODD = {
     "a row twice": (
@@ -306,7 +306,7 @@ def test_an_odd_workbook_ends_with_one_sentence(case: str, tmp_path: Path) -> No
 def test_a_workbook_with_more_shared_texts_than_cells_is_refused(
     bound: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FEED-FILE-02: ten million texts took a minute and 700 MB."""
+    """FEED-FILE-02: ten million texts would take a minute and 700 MB."""
     texts = {"xl/sharedStrings.xml": f"<sst>{'<si><t>a shared text</t></si>' * 21}</sst>"}
     content = workbook({"P": sheet([HEADER, row("a")])}, parts=texts)
     assert accepted(read(content, tmp_path)) == [(2, "a")]
@@ -337,7 +337,7 @@ def test_dates_since_1904_are_taken_where_the_feed_says_so(tmp_path: Path) -> No
 
 
 def test_a_workbook_that_counts_from_1904_does_so_in_every_cell(tmp_path: Path) -> None:
-    """FEED-FILE-08: a number that is shown with a time, and a plain one, were read as four years earlier."""
+    """FEED-FILE-08: otherwise numbers shown with a time, and plain ones, would be read as four years earlier."""
     lines: list[list[Cell]] = [["a", "p1", 1, (46082, MOMENT)], ["b", "p1", 1, 46082], ["c", "p1", 1, 46082.5]]
     content = workbook({"P": sheet([HEADER, *lines])}, is_1904=True)
     found = read(content, tmp_path, 'dates_since = 1904\ndates = ["excel"]')
@@ -349,14 +349,14 @@ def test_a_workbook_that_counts_from_1904_does_so_in_every_cell(tmp_path: Path) 
 
 
 def test_a_workbook_that_counts_from_1900_where_its_feed_says_1904_is_refused(tmp_path: Path) -> None:
-    """FEED-FILE-08: only where plain numbers are days. Cells that are dates say so themselves."""
+    """FEED-FILE-08: only if the feed reads plain numbers as days. Date cells are read correctly in any case."""
     content = one_sheet(HEADER, row("a"))
     with pytest.raises(UnreadableFile, match="count from 1900, and its feed says dates_since = 1904; describe such"):
         read(content, tmp_path, 'dates_since = 1904\ndates = ["excel"]')
 
 
 def test_a_hidden_sheet_that_is_not_read_is_said(tmp_path: Path) -> None:
-    """WORKBOOK-SHEETS: not where the feed names its sheet."""
+    """WORKBOOK-SHEETS: not if the feed names its sheet."""
     sheets = {"P": sheet([HEADER, row("a")]), "Q": sheet([HEADER, row("b")])}
     content = workbook(sheets, hidden=("Q",))
     for number, (more, keys) in enumerate([("", ["a"]), ('sheet = "P"', ["a"]), ('sheet = "Q"', ["b"])]):
@@ -374,7 +374,7 @@ def test_titles_above_the_header_and_totals_in_one_row_may_be_merged(tmp_path: P
 
 
 def test_texts_that_many_cells_share_are_bounded(tmp_path, monkeypatch):
-    """FEED-FILE-02: one long text in many cells would be a long text in memory for each."""
+    """FEED-FILE-02: a long text that many cells share would be in memory once for each cell."""
     monkeypatch.setattr(workbook_parts, "MOST_TEXT", 10_000_000)
     shared = b'<c r="{at}" t="s"><v>0</v></c>'
     with pytest.raises(UnreadableFile, match="far larger than a sheet of its size"):
@@ -386,7 +386,7 @@ EMPTY_TEXTS = ('<c r="{at}" t="str"><v></v></c>', '<c r="{at}" t="inlineStr"><is
 
 @pytest.mark.parametrize("cell", EMPTY_TEXTS)
 def test_a_far_cell_with_an_empty_text_is_as_far_as_any(cell: str, tmp_path: Path) -> None:
-    """FEED-FILE-02: what reads the sheet asked for 500 GB, and ended the program."""
+    """FEED-FILE-02: the reader of the sheet would ask for 500 GB, and end the program."""
     far = f'<row r="1048576">{cell.replace("{at}", "XFD1048576")}</row></sheetData>'
     with pytest.raises(UnreadableFile, match="far larger than a sheet of its size"):
         read(workbook({"P": sheet([HEADER, row("a")]).replace("</sheetData>", far)}), tmp_path)
@@ -397,14 +397,14 @@ def test_a_far_cell_with_an_empty_text_is_as_far_as_any(cell: str, tmp_path: Pat
 
 @pytest.mark.parametrize("part", ["xl/sharedStrings.xml", "xl/SharedStrings.xml"])
 def test_a_number_of_shared_texts_that_is_none_is_refused(part: str, tmp_path: Path) -> None:
-    """FEED-FILE-02: what reads the sheet asked for 2 TB, and ended the program."""
+    """FEED-FILE-02: the reader of the sheet would ask for 2 TB, and end the program."""
     texts = {part: f'<sst {MAIN} uniqueCount="99999999999"><si><t>a</t></si></sst>'}
     with pytest.raises(UnreadableFile, match="the cells share more than"):
         read(workbook({"P": sheet([HEADER, row("a")])}, parts=texts), tmp_path)
 
 
 def test_parts_that_begin_with_a_capital_are_found(tmp_path: Path) -> None:
-    """FEED-FILE-08: texts were not there, and zeros that the sheet shows were lost."""
+    """FEED-FILE-08: otherwise texts and leading zeros would be lost."""
     shared: Cell = b'<c r="{at}" t="s"><v>0</v></c>'
     texts = {"xl/SharedStrings.xml": f"<sst {MAIN}><si><t>p7</t></si></sst>"}
     content = workbook({"P": sheet([HEADER, [(123, ZEROS), shared, 5, (46082, DAY)]])}, parts=texts)
@@ -433,7 +433,7 @@ def test_calamine_is_imported_where_a_workbook_is_read_and_nowhere_else(program:
 
 
 def test_a_sheet_that_begins_lower_down_and_further_right_keeps_its_places(tmp_path: Path) -> None:
-    """Columns by position and lines are those of the sheet."""
+    """Positions of columns and numbers of lines are those of the sheet."""
     rows = [[None, *HEADER], [], [None, *row((7, MRN))], [None, *row("b", "x")]]
     found = read(workbook({"P": sheet(rows, first=3)}), tmp_path)
     assert accepted(found) == [(5, "MRN-7")]
@@ -441,7 +441,7 @@ def test_a_sheet_that_begins_lower_down_and_further_right_keeps_its_places(tmp_p
 
 
 def test_a_truth_value_is_no_id_no_date_and_no_amount_and_its_line_is_told(tmp_path: Path) -> None:
-    """FEED-FILE-09: in another column it is the text TRUE or FALSE, as for a question with yes and no."""
+    """FEED-FILE-09: in other columns it is the text TRUE or FALSE, as for a question with yes and no."""
     rows: list[list[Cell]] = [
         row(True),
         row("b", patient=False),
@@ -477,6 +477,6 @@ def test_rows_below_a_second_title_in_a_sheet_are_rejected(tmp_path: Path) -> No
     ],
 )
 def test_an_amount_in_a_currency_of_letters_is_shown_with_it(code: str, shown: str | None) -> None:
-    """FEED-FILE-08, PAY-03: crowns were taken for dollars."""
+    """FEED-FILE-08, PAY-03: crowns must not be taken for dollars."""
     show = shown_by(164, code)
     assert (show("12.5") if show else None) == shown

@@ -31,7 +31,7 @@ def ledger(ledger: Ledger) -> Ledger:
 
 
 def test_an_intent_is_on_the_disk_before_its_outcome_is_known(ledger: Ledger, address: str | Path) -> None:
-    """LEDGER-01, LEDGER-04: `sending` is committed first, durably, and read by any other connection."""
+    """LEDGER-01, LEDGER-04: `sending` is committed durably first, and any other connection reads it."""
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [intent("k1"), intent("k2", 3)])
         other = Ledger.open(address)
@@ -51,7 +51,7 @@ def test_an_intent_is_on_the_disk_before_its_outcome_is_known(ledger: Ledger, ad
 
 
 def test_a_record_that_is_known_cannot_be_intended_as_new(ledger: Ledger) -> None:
-    """LEDGER-01: the ledger itself refuses a second intent of one generation, and writes none of the bundle."""
+    """LEDGER-01: the ledger refuses a second intent of one generation, and then writes no intent of the bundle."""
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [intent("k1")])
         with pytest.raises(sa.exc.IntegrityError) as caught:
@@ -61,7 +61,7 @@ def test_a_record_that_is_known_cannot_be_intended_as_new(ledger: Ledger) -> Non
 
 
 def test_a_record_that_is_being_sent_cannot_be_intended_again(ledger: Ledger) -> None:
-    """LEDGER-01: whoever sends it may have made it."""
+    """LEDGER-01: the other sender may have created it."""
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [intent("k1")])
         with pytest.raises(LedgerError, match="0 of 1"):
@@ -69,7 +69,7 @@ def test_a_record_that_is_being_sent_cannot_be_intended_again(ledger: Ledger) ->
 
 
 def test_a_process_that_this_user_may_not_ask_for_is_not_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """LEDGER-10: another user's loader is at work."""
+    """LEDGER-10: another user's loader may be at work."""
 
     def refused(*_: int) -> None:
         raise PermissionError
@@ -106,7 +106,7 @@ def test_an_outcome_for_an_unknown_record_is_an_error(ledger: Ledger) -> None:
 
 
 def test_a_record_in_doubt_is_tried_again_where_it_stands(ledger: Ledger) -> None:
-    """LEDGER-05: the same record with another attempt, still of its first batch and line."""
+    """LEDGER-05: the record gets another attempt, and keeps its first batch and line."""
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [intent("k1", 2, "payments-a")])
         ledger.settle(TARGET, *OF, [Outcome("k1", 1, "in_doubt")])
@@ -121,7 +121,7 @@ def test_a_record_in_doubt_is_tried_again_where_it_stands(ledger: Ledger) -> Non
 
 @pytest.mark.parametrize(("content", "place"), [("h1", ("payments-a", 2)), ("h2", ("payments-b", 9))])
 def test_a_record_is_of_the_line_that_was_sent(ledger: Ledger, content: str, place: tuple[str, int]) -> None:
-    """LEDGER-02: one that was surely not sent moves to the line of another file whose content goes in its place."""
+    """LEDGER-02: a record that was surely not sent moves to the line of another file whose content is sent instead."""
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [intent("k1", 2, "payments-a", "h1")])
         ledger.settle(TARGET, *OF, [Outcome("k1", 1, "planned")])
@@ -148,7 +148,7 @@ def test_a_refused_record_corrected_in_another_file_keeps_its_first_outcome_ther
 
 
 def test_a_record_that_is_changed_on_its_line_keeps_its_first_outcome_there(ledger: Ledger) -> None:
-    """LEDGER-02: as by `import --remap`, also once another file has changed it."""
+    """LEDGER-02: as by `import --remap`, also after another file has changed it."""
 
     def change(line: int, batch: str, content: str) -> None:
         intend_change(ledger, lease, *OF, [(1, intent("k1", line, batch, content))])
@@ -171,7 +171,7 @@ def test_a_record_that_is_changed_on_its_line_keeps_its_first_outcome_there(ledg
 def test_what_takes_the_place_of_a_resource_does_not_have_its_id(
     ledger: Ledger, generation: int, resource: str | None, fate: str
 ) -> None:
-    """LEDGER-08: in doubt, it would pass for what was there before, which is to be taken back."""
+    """LEDGER-08: otherwise a record in doubt would be taken for the former resource, which is to be taken back."""
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [intent("k1", 2, "payments-a")])
         ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201)])
@@ -182,7 +182,7 @@ def test_what_takes_the_place_of_a_resource_does_not_have_its_id(
 
 
 def test_a_record_whose_change_is_refused_is_what_it_was_last(ledger: Ledger) -> None:
-    """LEDGER-08: not what it was at first."""
+    """LEDGER-08: it has its last content, not its first."""
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [intent("k1", 2, "payments-a")])
         ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201)])
@@ -253,7 +253,7 @@ def test_batches_keep_their_counts_and_runs_are_numbered(ledger: Ledger, clock: 
     clock.pass_seconds(60)
     ledger.finish_batch(TARGET, "payments-c", "finished")
     assert not ledger.start_batch(TARGET, "payments-c", feed="payments")
-    ledger.cut_off_run(TARGET, "payments-c", 1, "cut off", "it was killed")  # it has ended meanwhile
+    ledger.cut_off_run(TARGET, "payments-c", 1, "cut off", "it was killed")  # the run has ended meanwhile
     ledger.count_batch(TARGET, "payments-c", {"created": 4})
     assert ledger.start_run(TARGET, "payments-c") == 2
     ledger.finish_run(TARGET, "payments-c", 2, state="failed", counts={"unchanged": 5}, message="cannot be read")
@@ -289,7 +289,7 @@ def hold(ledger: Ledger, clock: Clock, pid: int = 1, machine: str = "elsewhere")
 
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The monotonic seconds of this process, which pass by hand."""
+    """The monotonic clock of this process, which the test moves."""
     seconds = [0.0]
     monkeypatch.setattr(
         "pipelines.ledger.lease.time", SimpleNamespace(monotonic=lambda: seconds[0], sleep=lambda _: None)
@@ -300,7 +300,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_a_second_loader_waits_says_for_whom_and_takes_over_after_60_seconds_of_silence(
     ledger: Ledger, clock: Clock, watch: list[float]
 ) -> None:
-    """LEDGER-10: and every row still sending is then in doubt, in a batch that has no end any more."""
+    """LEDGER-10: every row that is still `sending` is then in doubt, and its batch is unfinished again."""
     ledger.start_batch("other", "payments-a")
     with ledger.lease(TARGET) as lease, ledger.lease("other") as elsewhere:
         ledger.intend(lease, *OF, [intent("k1"), intent("k2", 3)])
@@ -340,7 +340,7 @@ def test_a_dead_process_of_this_machine_is_not_waited_for(ledger: Ledger, clock:
 def test_silence_is_watched_whatever_the_clocks_say(
     ledger: Ledger, clock: Clock, watch: list[float], hours: int
 ) -> None:
-    """LEDGER-10: each heartbeat makes the watch begin anew, and of the time that a machine slept 5 s count."""
+    """LEDGER-10: each heartbeat restarts the watch. Of the time that a machine was suspended, 5 s count."""
     clock.pass_seconds(3600 * hours)
     hold(ledger, clock)
     clock.pass_seconds(-3600 * hours)
@@ -364,7 +364,7 @@ def test_silence_is_watched_whatever_the_clocks_say(
 def test_a_process_of_before_this_machine_started_is_dead_where_the_ledger_is_a_file(
     tmp_path: Path, clock: Clock, watch: list[float], machine: str
 ) -> None:
-    """LEDGER-10: a host of another name may have the file only by mistake, and is watched."""
+    """LEDGER-10: a host of another name uses the file only by mistake; its process is watched for silence."""
     with closing(Ledger.open(tmp_path / "ledger.db", clock)) as ledger:
         for host, waits in ((platform.node(), False), ("another", True)):
             hold(ledger, clock, machine=machine)
@@ -385,7 +385,7 @@ def test_a_process_of_before_this_machine_started_is_dead_where_the_ledger_is_a_
 def test_processes_whose_clocks_are_minutes_apart_keep_their_leases(
     ledger: Ledger, address: str | Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, minutes: int
 ) -> None:
-    """LEDGER-10: one that lives keeps it, one that hangs loses it after the silence, and then sends nothing more."""
+    """LEDGER-10: a live process keeps its lease. A hanging one loses it after the silence, and sends nothing more."""
     monkeypatch.setattr("pipelines.ledger.lease.SILENCE_SECONDS", 1.0)
     other = Ledger.open(address, lambda: clock() + timedelta(minutes=minutes))
     taken, moments = threading.Event(), iter(range(1_000_000))
@@ -401,7 +401,7 @@ def test_processes_whose_clocks_are_minutes_apart_keep_their_leases(
         with ledger.engine.begin() as connection:
             connection.execute(
                 t.lease.update().values(host="another", machine="another")
-            )  # its processes cannot be looked at
+            )  # processes of another host cannot be checked
         taking.start()
         assert not taken.wait(2.5)
         ledger.intend(lease, *OF, [intent("k1")])
@@ -417,7 +417,7 @@ def test_processes_whose_clocks_are_minutes_apart_keep_their_leases(
 def test_one_whose_lease_was_taken_over_can_intend_nothing_more(
     ledger: Ledger, address: str | Path, clock: Clock
 ) -> None:
-    """LEDGER-10: asked of the ledger in the intent's own transaction, before any heartbeat tells."""
+    """LEDGER-10: the transaction of the intent checks the lease, before any heartbeat notices the loss."""
     with ledger.lease(TARGET) as lease, closing(Ledger.open(address, clock)) as other:
         taking = other.lease(TARGET)
         taking._take(taking._take(()))

@@ -1,4 +1,4 @@
-"""The ledger on PostgreSQL: what commands do with it from import to undo is what they do with the home's own."""
+"""The ledger on PostgreSQL: all commands from import to undo work as with a ledger in the home."""
 
 import json
 import os
@@ -41,7 +41,7 @@ ABOUT = {"feed": "payments", "source": "s", "resource_type": "PaymentNotice", "f
 
 @pytest.fixture(autouse=True)
 def ledger_url(postgres, ledger_on_server, monkeypatch, home):
-    """The database of a ledger without a fact, named in the environment."""
+    """The database of an empty ledger, named in the environment."""
     with postgres.database(like=ledger_on_server) as url:
         monkeypatch.setenv("CHARTFERRY_LEDGER", url)
         yield url
@@ -62,7 +62,7 @@ def real_target(folder, monkeypatch, **settings):
 
 
 def test_a_server_that_is_cut_off_is_noticed_soon(ledger_url):
-    """SCALE-03: unless the address says otherwise."""
+    """SCALE-03: unless its URL sets other time limits."""
     for address, seconds in ((ledger_url, "15"), (f"{ledger_url}&keepalives_idle=99", "99")):
         with closing(Ledger.open(address)) as ledger, ledger.engine.connect() as connection:
             raw: Any = connection.connection.driver_connection
@@ -153,7 +153,7 @@ def test_a_rehearsal_works_on_a_copy_of_it(home, monkeypatch, capsys, ledger_url
 
 
 def test_records_that_share_a_note_are_found_by_patient_and_day(ledger_url):
-    """STATE-HOME-02: of their own generation only, with the version that a superseding one is to replace."""
+    """STATE-HOME-02: only those of their own generation, with the version that a superseding record replaces."""
     day, next_day = Group("p1", "2026-03-01"), Group("p1", "2026-03-02")
     with closing(Ledger.open(ledger_url)) as ledger, ledger.lease("t") as lease:
         ledger.start_batch("t", "b")
@@ -206,7 +206,7 @@ def test_responses_of_a_patient_and_day_share_a_note_over_files_a_lost_ledger_an
 
 @pytest.fixture
 def store(home, tmp_path, monkeypatch, postgres):
-    """A service over a store on PostgreSQL as the target, with files for it in the inbox."""
+    """A service over a PostgreSQL store as the target, with files for it in the inbox."""
     forms(home, "forms.csv", *MONDAY, ("r6", "p1", "2026-03-02 10:00", "e-nowhere"), ("r7", "p1", "soon", ""))
     (home / "inbox" / "payments.csv").write_text(HEADER + "".join(ROWS))
     (home / "inbox" / "tasks.csv").write_text(f"{TASKS}t1,p1,call,requested,dr1\nt2,p2,call,requested,nobody\n")
@@ -217,7 +217,7 @@ def store(home, tmp_path, monkeypatch, postgres):
 @pytest.mark.long
 @pytest.mark.publishes("import_row", "reject")
 def test_a_service_over_a_postgresql_store_does_with_every_row_what_was_rehearsed(home, asked, store, monkeypatch):
-    """STATE-HOME-02, CLI-CMD-01: rehearsed on the reference data that it was given, then on its store; to the cent."""
+    """STATE-HOME-02, CLI-CMD-01: rehearsed on its reference data, then on a copy of its store; equal to the cent."""
     before = owed(store)
     report = asked("rehearse", "--reference", str(WORLD))
     assert owed(store) == before
@@ -239,7 +239,7 @@ def test_a_service_over_a_postgresql_store_does_with_every_row_what_was_rehearse
 
 @pytest.mark.long
 def test_a_postgresql_store_with_history_is_rehearsed_on_as_it_is(home, asked, store, monkeypatch):
-    """CLI-CMD-01: what was imported before is known, balances are today's, nothing changes."""
+    """CLI-CMD-01: the rehearsal knows earlier imports and today's balances, and changes nothing."""
     asked("import")
     before = owed(store)
     (home / "inbox" / "payments-2.csv").write_text(f"{HEADER}{''.join(ROWS)}k9,p1,0.25,2026-03-09,\n")
@@ -255,18 +255,18 @@ def test_a_postgresql_store_with_history_is_rehearsed_on_as_it_is(home, asked, s
 
 
 def plain(url):
-    """An address of SQLAlchemy's as psycopg takes it."""
+    """Return a URL of SQLAlchemy in the form that psycopg takes."""
     return url.replace("postgresql+psycopg:", "postgresql:")
 
 
 def owed(store):
-    """Cents that each patient of a service's store owes."""
+    """Return the cents that each patient owes in a service's store."""
     with psycopg.connect(plain(store)) as database:
         return dict(database.execute("SELECT patient, charged - paid FROM account WHERE charged <> paid").fetchall())
 
 
 def imported_rows(home):
-    """What became of each record, by file and line, as published."""
+    """Return the published outcome of each record, by file and line."""
     imported = "SELECT file_name, line, state FROM import_row"
     rejected = "SELECT file_name, line, 'rejected' FROM reject WHERE stage <> 'load'"
     with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as tables:
@@ -275,7 +275,7 @@ def imported_rows(home):
 
 
 def test_who_was_stopped_in_a_transaction_does_not_keep_the_lease(ledger_url, monkeypatch):
-    """LEDGER-01: whoever was to take over waited for it without a word, and without an end."""
+    """LEDGER-01: otherwise the next loader would wait for ever, without a message."""
     monkeypatch.setattr("pipelines.ledger.database.IDLE_MILLISECONDS", 200)
     stopped, other = Ledger.open(ledger_url), Ledger.open(ledger_url)
     with closing(stopped), closing(other), stopped.lease("t"), stopped.engine.connect() as connection:
@@ -315,7 +315,7 @@ def test_an_address_that_cannot_be_read_is_told_without_its_password(chartferry,
 def test_a_database_that_was_lost_is_made_again_from_the_copies_of_its_journal(
     home, target, asked, postgres, monkeypatch
 ):
-    """LEDGER-20: `batches/journal` has what the ledger was when the last run ended."""
+    """LEDGER-20: `batches/journal` has the state of the ledger at the end of the last run."""
     payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
     asked("import")
     with closing(Ledger.open(os.environ["CHARTFERRY_LEDGER"])) as ledger:
@@ -346,7 +346,7 @@ def test_a_copy_that_is_damaged_is_named(home, asked, chartferry, postgres, monk
 
 
 def test_machines_that_note_the_same_batch_at_once_all_go_on(ledger_url):
-    """SCALE-03: one notes it; each run has a number of its own."""
+    """SCALE-03: one of them records it. Each run has its own number."""
     machines = 6
     with closing(Ledger.open(ledger_url)) as first:
         first.note_target("urn:t", "http://t")
@@ -370,7 +370,7 @@ def test_machines_that_note_the_same_batch_at_once_all_go_on(ledger_url):
 
 
 def test_machines_that_decide_on_the_same_batch_or_ask_the_same_query_at_once_all_go_on(ledger_url):
-    """SCALE-03, CLI-CMD-06: two retries at once, or a feed's first query at two machines; each decision is kept."""
+    """SCALE-03, CLI-CMD-06: two retries at once, or a feed's first query on two machines. Each decision is kept."""
     machines, together = 6, Barrier(6, timeout=20)
     with closing(Ledger.open(ledger_url)) as ledger:
 
@@ -388,7 +388,7 @@ def test_machines_that_decide_on_the_same_batch_or_ask_the_same_query_at_once_al
 
 
 def test_machines_that_see_the_id_of_a_known_target_first_at_once_all_go_on(ledger_url):
-    """SCALE-03: one notes it."""
+    """SCALE-03: one of them records it."""
     machines, together = 6, Barrier(6, timeout=20)
     with closing(Ledger.open(ledger_url)) as ledger:
         ledger.note_target("http://t", "http://t")
@@ -405,7 +405,7 @@ def test_machines_that_see_the_id_of_a_known_target_first_at_once_all_go_on(ledg
 
 @pytest.fixture
 def rejected(ledger_url):
-    """A ledger with two batches of a target, and a reject of the first of them: its id."""
+    """Make a ledger with two batches of a target, and a reject of the first. Return its id."""
     with closing(Ledger.open(ledger_url)) as ledger:
         for number in (1, 2):
             ledger.start_batch("urn:t", f"payments-{number}", **ABOUT)
@@ -414,9 +414,9 @@ def rejected(ledger_url):
 
 
 def at_once(monkeypatch, place, first, second):
-    """Do two things as two machines, the second once the first comes by a place in the code; what each gives.
+    """Do two things as two machines. The second begins when the first reaches a place in the code. Return both results.
 
-    The first goes on when the second is done, or after a second if that waits for it.
+    The first goes on when the second has ended, or after a second if that waits for it.
     """
     module, _, name = place.rpartition(".")
     inner, there, done = getattr(import_module(module), name), Event(), Event()
@@ -446,7 +446,7 @@ def state_of(ledger, name):
 
 
 def test_a_reject_is_not_discarded_while_a_record_is_put_on_its_way_for_it(rejected, monkeypatch):
-    """SCALE-03, CLI-CMD-06: else the record goes, and its reject is discarded."""
+    """SCALE-03, CLI-CMD-06: otherwise the record would be sent although its reject is discarded."""
     ledger, name = rejected
     _, said = at_once(
         monkeypatch,
@@ -459,7 +459,7 @@ def test_a_reject_is_not_discarded_while_a_record_is_put_on_its_way_for_it(rejec
 
 
 def test_a_reject_that_is_being_discarded_is_not_closed_first(rejected, monkeypatch):
-    """SCALE-03, CLI-CMD-06: else a decision is on record about a record that is there."""
+    """SCALE-03, CLI-CMD-06: otherwise a discard would be recorded for a record that is at the target."""
     ledger, name = rejected
     with ledger.lease("urn:t") as lease:
         ledger.intend(lease, *OF_PAYMENTS[1:], [Intent("k1", 1, "payments-2", 2, "c", "f", None, None, 100, None)])
@@ -483,7 +483,7 @@ def test_a_reject_is_discarded_by_one_of_two(rejected, monkeypatch):
 
 @pytest.mark.long
 def test_a_correction_that_is_still_wrong_is_a_reject_of_its_own_where_another_is_discarded(rejected, monkeypatch):
-    """SCALE-03, CLI-CMD-05: else nothing would be open, and the correction be lost unseen."""
+    """SCALE-03, CLI-CMD-05: otherwise no reject would be open, and the correction would be lost unseen."""
     ledger, name = rejected
     wrong = Reject(2, 1, "k1", "rule", None, None, 100, [Reason("PAY-1", None, None, "wrong", False)], [name])
     said, [own] = at_once(
@@ -497,7 +497,7 @@ def test_a_correction_that_is_still_wrong_is_a_reject_of_its_own_where_another_i
 
 @pytest.mark.long
 def test_a_reject_that_is_settled_stays_as_the_first_of_two_left_it(rejected, monkeypatch):
-    """SCALE-03: what was refused is open, and a discard of it comes after that."""
+    """SCALE-03: a refused record is an open reject, and its discard comes after that."""
     ledger, name = rejected
     resubmit(ledger, *OF_PAYMENTS, "payments-2", {2: [name]})
     with ledger.lease("urn:t") as lease:

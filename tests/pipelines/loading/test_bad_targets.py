@@ -1,5 +1,5 @@
-"""Targets of other makes that promise too much, fail on the way, or change what they are given: nothing is doubled,
-nothing is lost without a word.
+"""Targets of other makes that claim too much, fail during a load, or change resources: no record is doubled, and none
+is lost unseen.
 """
 
 import json
@@ -26,20 +26,20 @@ IN_TRANSACTIONS = pytest.mark.parametrize("at", [{"says": TRANSACTION}], ids=["t
 
 @pytest.fixture
 def at(tmp_path, request):
-    """Work at a target that is not the bundled service, and offers what the test asks for."""
+    """Work at a target that is not the bundled service, with the capabilities that the test asks for."""
     with work_at(tmp_path, FakeTarget(**request.param)) as work:
         yield work
 
 
 @pytest.fixture
 def other(target):
-    """The target of commands, as one of another make."""
+    """The target of commands, which is not the bundled service."""
     target.additions, target.promised = False, TRANSACTION
     return target
 
 
 class Saying(Progress):
-    """Keeps what is said."""
+    """The lines that were printed."""
 
     def __init__(self):
         self.said = []
@@ -53,7 +53,7 @@ def keys(work):
 
 
 def loaded_once(work, rows, loaded):
-    """Every row is at the target once, and the ledger says the same."""
+    """Assert that every row is at the target once, and that the ledger agrees."""
     assert loaded.counts["created"] + loaded.counts["adopted"] == len(rows)
     assert keys(work) == sorted(row[2] for row in rows)
     work.agree()
@@ -92,7 +92,7 @@ def test_a_promise_that_is_not_kept_is_found_by_the_first_rows_and_said_once(at,
     "at", [{"says": says, "does_not": ["conditional"]} for says in WAYS.values()], ids=list(WAYS), indirect=True
 )
 def test_a_condition_is_kept_only_if_the_answer_names_what_it_found(at, monkeypatch):
-    """TARGET-02: some targets answer 200 to every create, as if the resource had been there."""
+    """TARGET-02: some targets answer every create with 200, as if the resource had existed."""
     create = at.target.create
     monkeypatch.setattr(at.target, "create", lambda *given: (200, *create(*given)[1:]))
     rows = [payment(number, patient=f"p{number % 5}") for number in range(30)]
@@ -113,7 +113,7 @@ def test_the_step_below_is_one_that_needs_less():
 @pytest.mark.alike
 @CONDITIONAL
 def test_what_was_there_is_the_rows_only_if_it_has_its_identifier(at, monkeypatch):
-    """TARGET-02, LEDGER-01: some targets take what is equal for one: two payments of as much would stand for one."""
+    """TARGET-02, LEDGER-01: some targets merge equal resources: two equal payments would become one."""
     create = at.target.create
 
     def without_doubles(body, condition):
@@ -135,7 +135,7 @@ def test_what_was_there_is_the_rows_only_if_it_has_its_identifier(at, monkeypatc
 @CONDITIONAL
 @pytest.mark.parametrize("cents", [100, 200], ids=["equal", "other"])
 def test_keys_that_differ_in_case_alone_are_one_to_some_targets(at, monkeypatch, cents):
-    """TARGET-02, LEDGER-01: LinuxForHealth compares identifiers without case. The second row is none of the first's."""
+    """TARGET-02, LEDGER-01: LinuxForHealth ignores case in identifiers. The second row is not the first's resource."""
     create = at.target.create
 
     def without_case(body, condition):
@@ -160,7 +160,7 @@ def test_keys_that_differ_in_case_alone_are_one_to_some_targets(at, monkeypatch,
 
 @pytest.mark.parametrize("says", [["batch", *TRANSACTION[1:]], *WAYS.values()], ids=["batch", *WAYS])
 def test_of_several_that_meet_a_condition_the_one_with_exactly_the_key_is_the_rows(tmp_path, monkeypatch, says):
-    """TARGET-02, LEDGER-15: where identifiers are compared without case, and two homes sent two such keys."""
+    """TARGET-02, LEDGER-15: if the target ignores case, and two homes sent two such keys."""
     others = [payment(number, patient=f"p{number}", cents=100 + number) for number in range(25)]
     rows = [payment(30, key="a"), payment(31, cents=7, key="A"), payment(32, key="b"), payment(33, key="c")]
     with serving(FakeTarget(says=says)) as target:
@@ -198,7 +198,7 @@ def test_of_several_that_meet_a_condition_the_one_with_exactly_the_key_is_the_ro
     ],
 )
 def test_a_transaction_that_fails_once_in_the_middle_goes_again_in_halves(at, fault):
-    """TARGET-02, TARGET-03: at once, since the target says that it is over."""
+    """TARGET-02, TARGET-03: without a pause, since the target says that the transaction failed as a whole."""
     at.target.faults = ["", "", "", "", fault]
     rows = [payment(number, patient=f"p{number}") for number in range(1200)]
     loaded_once(at, rows, at.run(rows))
@@ -207,7 +207,7 @@ def test_a_transaction_that_fails_once_in_the_middle_goes_again_in_halves(at, fa
 @pytest.mark.parametrize("at", [{"says": ["batch", "conditional", "identifier"]}], indirect=True)
 @pytest.mark.parametrize("fault", ["unplaced", "missing_entries"])
 def test_an_entry_without_an_outcome_is_looked_up_before_it_goes_again(at, fault):
-    """TARGET-03: four times it went, and an index that lags saw none of them."""
+    """TARGET-03: otherwise it could be sent four times while the target's index lags behind."""
     at.target.faults = ["", "", "", fault]
     rows = [payment(number, patient=f"p{number % 5}") for number in range(40)]
     loaded = at.run(rows)
@@ -223,7 +223,7 @@ def test_an_entry_without_an_outcome_is_looked_up_before_it_goes_again(at, fault
 @pytest.mark.parametrize("status", [500, 502])
 @pytest.mark.parametrize("done", [True, False], ids=["done", "not done"])
 def test_a_gateways_page_in_place_of_an_answer_leaves_rows_to_be_looked_up(at, status, done):
-    """TARGET-03: what it hides is found in the same run, or goes again after the settling time; no person is asked."""
+    """TARGET-03: its rows are found in the same run, or sent again after the settling time. No person is asked."""
     at.target.faults = ["", "", "", Said(status, HTML, done=done)]
     rows = [payment(number, patient=f"p{number % 5}") for number in range(40)]
     loaded = at.run(rows)
@@ -237,7 +237,7 @@ def test_a_gateways_page_in_place_of_an_answer_leaves_rows_to_be_looked_up(at, s
 
 @CONDITIONAL
 def test_a_row_that_is_too_large_alone_is_a_reject_and_the_rest_is_in(at):
-    """TARGET-02: by a proxy's page, which says nothing of the row."""
+    """TARGET-02: a proxy answers with a web page that does not name the row."""
     rows = [payment(number, patient=f"p{number}") for number in range(60)]
     *about, body = rows[41]
     rows[41] = (*about, json.dumps(json.loads(body) | {"extension": [{"url": "x" * 9000}]}))
@@ -252,7 +252,7 @@ def test_a_row_that_is_too_large_alone_is_a_reject_and_the_rest_is_in(at):
 @pytest.mark.parametrize("at", [{"says": says} for says in ([], ["identifier"], *WAYS.values())], indirect=True)
 @pytest.mark.parametrize("resource", ["tasks", "payments"])
 def test_what_surely_failed_and_is_absent_goes_again_but_payments_without_a_condition(at, resource):
-    """TARGET-03, LEDGER-05: a 500 of the target itself, and the look-up after settling finds nothing."""
+    """TARGET-03, LEDGER-05: the target itself answers 500, and the look-up after the settling time finds nothing."""
     at.target.fails = lambda body: True
     make = task if resource == "tasks" else payment
     at.follow(resource)
@@ -274,7 +274,7 @@ def task(number):
 @pytest.mark.alike
 @pytest.mark.parametrize("says", WAYS.values(), ids=list(WAYS))
 def test_what_a_network_doubles_at_once_is_named_one_by_one(home, other, asked, says):
-    """TARGET-03, CLI-CMD-17: where two conditional creates at the same time both create; the rest is there once."""
+    """TARGET-03, CLI-CMD-17: two simultaneous conditional creates may both create. All other records are there once."""
     other.promised, other.faults = says, ["", "", "", "at_once"]
     payments(home, *((f"k{n}", f"p{n}", "1.00") for n in range(9)))
     assert asked("import")["totals"]["created"] == 9
@@ -291,7 +291,7 @@ def test_what_a_network_doubles_at_once_is_named_one_by_one(home, other, asked, 
 @pytest.mark.alike
 @pytest.mark.parametrize("at", [{"says": says} for says in ([], ["identifier"], *WAYS.values())], indirect=True)
 def test_a_row_whose_answer_names_something_of_another_type_is_looked_up(at, monkeypatch):
-    """TARGET-03, LEDGER-01: it would look gone, and go once more by hand."""
+    """TARGET-03, LEDGER-01: otherwise it would seem lost, and a person would send it again."""
     create, odd = at.target.create, ["", "", "", "Binary"]
 
     def elsewhere(*given):
@@ -356,7 +356,7 @@ def test_without_a_total_verify_reads_page_by_page(home, other, asked):
     ],
 )
 def test_next_links_to_elsewhere_are_one_sentence_and_no_half_answer(home, other, asked, chartferry, links, why):
-    """CLI-CMD-17: no token goes there, and a page alone is not taken for all."""
+    """CLI-CMD-17: the token is not sent there, and a single page is not taken for the whole."""
     payments(home, *((f"k{n}", "p1", f"{n + 1}.00") for n in range(5)))
     asked("import")
     other.most_a_page, other.links, other.counts = 2, links.format(url=other.url), False
@@ -373,7 +373,7 @@ def test_absolute_links_to_the_target_are_followed(home, other, asked):
     assert asked("verify")["rows"] == {"PaymentNotice": 5}
 
 
-# -- resources that come out otherwise
+# -- resources that the target changes
 
 
 def test_elements_that_the_target_takes_and_drops_are_named_one_by_one(home, other, asked, chartferry):
@@ -392,7 +392,7 @@ def test_elements_that_the_target_takes_and_drops_are_named_one_by_one(home, oth
 
 
 def test_a_target_that_puts_its_own_time_in_the_place_of_a_records_is_named(home, other, asked):
-    """CLI-CMD-17: the day on which a form was filled in is part of what it says."""
+    """CLI-CMD-17: the day on which a form was filled in is part of its content."""
     put(
         home, "tasks.csv", f"{TASKS.strip()},authored\nt1,p1,a,requested,a,2024-01-01\nt2,p1,b,requested,a,2024-02-01\n"
     )
@@ -419,7 +419,7 @@ def test_what_was_changed_in_the_chart_is_not_called_dropped(home, other, asked)
 
 
 def test_resources_that_the_target_has_under_other_ids_are_named_and_found_again_without_a_double(home, other, asked):
-    """CLI-CMD-17, LEDGER-01: as after a move of the server."""
+    """CLI-CMD-17, LEDGER-01: for example, after a move of the server."""
     payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))
     [batch] = [each["batch_id"] for each in asked("import")["batches"]]
     for name in list(other.stored):

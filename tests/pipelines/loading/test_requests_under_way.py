@@ -1,4 +1,4 @@
-"""Rows under way: which are intended before a request is free for them, and what becomes of those never sent."""
+"""Rows under way: which rows get an intent before a request is free, and what happens to unsent intents."""
 
 import faulthandler
 import os
@@ -39,7 +39,7 @@ def row(number: int) -> AcceptedRow:
 
 
 class Book:
-    """The load's side, in memory. lost_at: the write at which the lease is another's."""
+    """A ledger in memory, as the load sees it. lost_at: the write at which another loader has the lease."""
 
     def __init__(self, resource: str, rows: int, lost_at: int | None = None) -> None:
         self.rows, self.lost_at = rows, lost_at
@@ -88,7 +88,7 @@ class Book:
 
 
 class Target:
-    """Answers no request before `go`, then each with the same; before it answers it does `first`."""
+    """A target that answers no request before `go`, then all alike. It calls `first` before it answers."""
 
     def __init__(self, answer: SentResults, first: Callable[[], None] = lambda: None) -> None:
         self.go, self.answer, self.first = threading.Event(), answer, first
@@ -102,7 +102,7 @@ class Target:
 
 
 def sent(book: Any, target: Send, looks: Any = None) -> str | None:
-    """Send the rows of a book, two at once; return why it ended early."""
+    """Send the rows of a book, two at once. Return why the sending ended early."""
     spare = spare_of(BARE, book.load.resource, AT_ONCE)
     UnderWay(book, target, AT_ONCE, spare, 1, CircuitBreaker(), looks).carry(book.rows_to_send())
     ended: str | None = book.loaded.unusable
@@ -117,7 +117,7 @@ AWAY = SentResults({0: RowResult("planned")}, "the target could not be used")
     ("resource", "ahead"), [("Task", SPARE), ("QuestionnaireResponse", SPARE), ("PaymentNotice", 0)]
 )
 def test_some_rows_are_intended_ahead_but_no_payment(resource: str, ahead: int) -> None:
-    """LEDGER-01: a kill leaves no payment in doubt that was never sent, since a person would have to settle it."""
+    """LEDGER-01: after a kill no payment that was never sent is in doubt: a person would have to settle it."""
     book, target = Book(resource, 20), Target(MADE)
     target.go.set()
     assert sent(book, target) is None
@@ -137,7 +137,7 @@ def test_what_was_intended_and_never_sent_is_taken_back_when_the_target_is_away(
 
 
 def test_what_the_ledger_was_asked_of_in_vain_was_not_sent_and_is_taken_back() -> None:
-    """LEDGER-01: else its rows were in doubt."""
+    """LEDGER-01: otherwise its rows would be in doubt."""
     book, target, asked = Book("Task", 20), Target(MADE), iter([True, False])
 
     def confirm() -> None:
@@ -152,7 +152,7 @@ def test_what_the_ledger_was_asked_of_in_vain_was_not_sent_and_is_taken_back() -
 
 
 def test_who_lost_the_lease_leaves_what_it_intended_to_who_has_it() -> None:
-    """LEDGER-10: the other may have sent it by now."""
+    """LEDGER-10: the other loader may have sent it."""
     book, target = Book("Task", 20, lost_at=1), Target(MADE)
     target.go.set()
     with pytest.raises(LeaseLost):
@@ -163,7 +163,7 @@ def test_who_lost_the_lease_leaves_what_it_intended_to_who_has_it() -> None:
 
 @pytest.mark.parametrize(("answer", "facts"), [(MADE, AT_ONCE), (AWAY, 0)])
 def test_rows_intended_ahead_are_not_sent_by_who_was_silent_too_long(answer: SentResults, facts: int) -> None:
-    """LEDGER-10: the process was stopped while requests were under way; another loader has settled the rest by now."""
+    """LEDGER-10: the process was suspended while requests were under way. Another loader has settled the rest."""
     book = Book("Task", 20)
     under_way = threading.Barrier(AT_ONCE)
 
@@ -182,7 +182,7 @@ def test_rows_intended_ahead_are_not_sent_by_who_was_silent_too_long(answer: Sen
 
 
 def test_no_row_that_is_intended_waits_for_the_commit_of_others() -> None:
-    """LEDGER-01: the commit after the first lasts until the rows that were intended ahead are under way."""
+    """LEDGER-01: the second commit lasts until the rows that were intended ahead are under way."""
     reached = threading.Event()
 
     class SlowBook(Book):
@@ -199,7 +199,7 @@ def test_no_row_that_is_intended_waits_for_the_commit_of_others() -> None:
 
 
 def test_no_row_that_is_intended_waits_for_the_thread_that_deals_rows_out() -> None:
-    """Who has had an answer takes the next by itself: here that thread is held up until all of the first are sent."""
+    """A sender that has an answer takes the next row itself: here the dealing thread is blocked meanwhile."""
     reached = threading.Event()
 
     class BusyBook(Book):
@@ -219,7 +219,7 @@ OURS = ("/pipelines/loading/", "/threading.py", "/concurrent/futures/")
 
 @contextmanager
 def interrupted_at(step: int) -> Iterator[list[int]]:
-    """Interrupt this thread at one of its steps through the modules that deal; yield how many there have been."""
+    """Interrupt this thread at its n-th step in the modules that deal rows out. Yield the number of steps so far."""
     steps = [0]
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
@@ -240,11 +240,11 @@ def interrupted_at(step: int) -> Iterator[list[int]]:
 
 
 ROWS, IN_DOUBT = 30, range(10, 16)
-"""So many in a row that the target is asked whether it is back."""
+"""As many failures in a row as make the load ask whether the target is back."""
 
 
 def interrupted(step: int) -> int:
-    """Send rows with an interrupt at a step; return how many steps there were."""
+    """Send rows with an interrupt at a step. Return the number of steps."""
     book, sent_ones = Book("Task", ROWS), list[str]()
 
     def target(unit: Sequence[AcceptedRow]) -> SentResults:
@@ -266,7 +266,7 @@ def interrupted(step: int) -> int:
 
 @pytest.mark.parametrize("share", [pytest.param(0.02, id="a few"), pytest.param(1, id="all", marks=pytest.mark.long)])
 def test_an_interrupt_between_any_two_steps_loses_nothing(share: float) -> None:
-    """LEDGER-01: what is under way is waited for, what came is written down, the rest is taken back."""
+    """LEDGER-01: requests under way are waited for, outcomes are written, and other intents are taken back."""
     steps = interrupted(0)
     for step in random.Random(1).sample(range(1, steps + 1), int(share * steps)):
         interrupted(step)
@@ -275,8 +275,8 @@ def test_an_interrupt_between_any_two_steps_loses_nothing(share: float) -> None:
 def test_an_interrupt_ends_the_pause_before_another_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """A target may ask for a pause of minutes. The row was surely not sent.
 
-    The thread that sends gets the signal, so that it does not end what the thread that deals waits for: nor does one
-    that comes just before the wait.
+    The sending thread gets the signal, which does not end the wait of the dealing thread; nor does a signal just before
+    that wait.
     """
     book, slept = Book("Task", 1), list[float]()
 
@@ -299,7 +299,7 @@ def test_an_interrupt_ends_the_pause_before_another_attempt(monkeypatch: pytest.
 
 
 def test_an_interrupt_while_the_target_is_asked_whether_it_is_back_ends_the_asking() -> None:
-    """It may be asked for many minutes."""
+    """The asking may last many minutes."""
     book, awoken = Book("Task", ROWS), list[bool]()
 
     def ask(*_: object) -> None:
@@ -316,7 +316,7 @@ def test_an_interrupt_while_the_target_is_asked_whether_it_is_back_ends_the_aski
 
 
 def test_an_interrupt_while_rows_are_read_ends_the_reading() -> None:
-    """Whoever reads a long file of rows that the target has already gives none of them, and sees that it is to end."""
+    """The interrupt is noticed although no row comes out: the target has all rows of the file already."""
 
     class Reading(Book):
         def rows_to_send(self) -> Iterator[AcceptedRow]:
@@ -331,7 +331,7 @@ def test_an_interrupt_while_rows_are_read_ends_the_reading() -> None:
 
 
 def test_what_came_is_written_however_many_rows_of_a_stopped_lane_are_read() -> None:
-    """LEDGER-01: a kill while they are read leaves in doubt what is under way, and not what was answered long ago."""
+    """LEDGER-01: a kill during the reading leaves only rows under way in doubt, and no answered rows."""
     target, first, written = Target(MADE), 4 * LINES_A_ROW * AT_ONCE, list[int]()
 
     class Reading(Book):
@@ -354,7 +354,7 @@ def test_what_came_is_written_however_many_rows_of_a_stopped_lane_are_read() -> 
 
 
 def test_what_came_is_written_while_a_search_for_other_rows_is_slow() -> None:
-    """LEDGER-05, LEDGER-10: a kill meanwhile leaves nothing in doubt that was answered."""
+    """LEDGER-05, LEDGER-10: a kill during the search leaves no answered row in doubt."""
     book, target = Book("PaymentNotice", 2 * VALUES_A_SEARCH), Target(MADE)
     target.go.set()
 
@@ -369,7 +369,7 @@ def test_what_came_is_written_while_a_search_for_other_rows_is_slow() -> None:
 
 
 def test_whether_the_target_is_back_is_asked_when_nothing_is_under_way() -> None:
-    """LEDGER-01: here the circuit opens between two steps of the thread that reads rows of a stopped lane."""
+    """LEDGER-01: here the target goes away between two steps of the thread that reads rows of a stopped lane."""
     circuit, opens, ends, at_once = CircuitBreaker(1), threading.Event(), threading.Event(), 3
     under_way, asked = set[int](), list[set[int]]()
 
@@ -408,7 +408,7 @@ def test_whether_the_target_is_back_is_asked_when_nothing_is_under_way() -> None
 
 
 def test_a_patient_whose_sighting_was_not_written_is_looked_at_once_more() -> None:
-    """LEDGER-05: the looks are those of all rows of a load, which are sent in several goes."""
+    """LEDGER-05: all rows of a load share the look-ups, although they are sent in several passes."""
 
     class Looks:
         def __init__(self) -> None:
@@ -435,7 +435,7 @@ def test_a_patient_whose_sighting_was_not_written_is_looked_at_once_more() -> No
 
 
 def test_looks_that_fail_end_the_sending_and_lose_nothing() -> None:
-    """LEDGER-01: more than one does, as what is wrong with one is often wrong with all."""
+    """LEDGER-01: several fail at once, as the cause is often the same for all."""
 
     class BlindBook(Book):
         def rows_to_send(self) -> Iterator[AcceptedRow]:
@@ -460,7 +460,7 @@ def test_looks_that_fail_end_the_sending_and_lose_nothing() -> None:
 
 
 def test_a_fault_of_ours_ends_the_sending_and_is_raised() -> None:
-    """LEDGER-01: what was intended and not sent is taken back; what was under way is for the next run to settle."""
+    """LEDGER-01: intents that were not sent are taken back. The next run settles rows that were under way."""
 
     def fault() -> None:
         if len(target.sent) > AT_ONCE:
@@ -477,7 +477,7 @@ def test_a_fault_of_ours_ends_the_sending_and_is_raised() -> None:
 
 
 def test_rows_share_their_commits() -> None:
-    """LEDGER-01: what is intended ahead is filled up when half of it is under way, not after each answer."""
+    """LEDGER-01: new rows are intended when half of the intended ones are under way, not after each answer."""
     rows = 40 * SPARE
     book, target = Book("Task", rows), Target(MADE)
     target.go.set()
@@ -488,7 +488,7 @@ def test_rows_share_their_commits() -> None:
 
 
 def test_a_book_that_cannot_be_written_ends_the_sending_with_its_reason() -> None:
-    """LEDGER-01: nothing more is sent, and what came meanwhile is kept for the next attempt to write it down."""
+    """LEDGER-01: no more rows are sent. Outcomes that came meanwhile are kept for the next attempt to write them."""
 
     class FullBook(Book):
         def write_down(self, intended: Sequence[AcceptedRow], *rest: Any) -> None:
@@ -505,7 +505,7 @@ def test_a_book_that_cannot_be_written_ends_the_sending_with_its_reason() -> Non
 
 
 def test_a_request_is_not_tried_again_by_who_was_silent_too_long() -> None:
-    """LEDGER-10: while it paused between two attempts, another loader may have sent the row."""
+    """LEDGER-10: during the pause between two attempts another loader may have sent the row."""
 
     class Busy:
         patience = RetryPauses(sleep=lambda _: None)

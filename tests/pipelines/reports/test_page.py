@@ -1,4 +1,4 @@
-"""The page `report.html`: self-contained, told in tables as well as charts, and without a word of any patient."""
+"""The page `report.html` is self-contained, shows its figures as tables and charts, and has no patient data."""
 
 import os
 import re
@@ -44,7 +44,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 class Page(HTMLParser):
-    """What a page names, and its tables as text."""
+    """The addresses that a page names, and its tables as text."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ def page(world: World) -> tuple[str, Page]:
 
 @pytest.fixture(scope="module")
 def paid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, str]]:
-    """A world with payments of every fate, and its page, for tests that only look at them."""
+    """A world with payments of every outcome, and its page, for tests that change neither."""
     made = World(tmp_path_factory.mktemp("paid"))
     import_payments(made)
     with pytest.MonkeyPatch.context() as patch:
@@ -126,7 +126,9 @@ def test_the_page_shows_the_figures_of_the_tables(paid: tuple[World, str]) -> No
 
 
 def test_a_failed_file_needs_a_look_until_its_records_are_answered_or_its_rows_purged(world: World) -> None:
-    """STATE-HOME-04: what is failed now, with its reason, not what ever failed. Another file of its name is none."""
+    """STATE-HOME-04: files that are failed now are named with the reason, not all that ever failed. A file of the same
+    name does not count as its correction.
+    """
     failed(world, "tasks-000000000000", "k1")
     failed(world, "payments-000000000001")
     payments, tasks = ([f"{name}.csv", "Nothing of it was loaded: the pages ran out"] for name in ("payments", "tasks"))
@@ -170,7 +172,7 @@ def test_a_file_of_which_a_later_try_took_records_is_not_told_as_not_loaded(worl
 
 @pytest.mark.long
 def test_records_of_a_file_that_was_stopped_are_told_as_not_sent(world: World) -> None:
-    """STATE-HOME-04: the bar of a file, and the row of its table, have all of its records."""
+    """STATE-HOME-04: the bar of a file and its row in the table show all of its records."""
     world.begin(BATCH)
     world.ledger.reject(TARGET, *OF, BATCH, [Reject(2, 1, "k2", "rule", "p1", None, None, [])])
     counts = {"lines": 3, "records": 3, "accepted": 2, "rejected": 1}
@@ -193,7 +195,7 @@ def test_records_of_a_file_that_was_stopped_are_told_as_not_sent(world: World) -
 
 @pytest.mark.long
 def test_every_rule_that_set_a_record_aside_is_in_the_figures(world: World) -> None:
-    """STATE-HOME-04: the page says of open rejects that the rules below tell what to do."""
+    """STATE-HOME-04: the page says that the rules below tell what to do about open rejects."""
     broken = [Reason(f"PAY-{number:02}", None, None, "more than two decimals", False) for number in range(1, 20)]
     world.begin(BATCH)
     world.ledger.reject(TARGET, *OF, BATCH, [Reject(2, 1, "k2", "rule", "p1", None, None, broken)])
@@ -208,7 +210,7 @@ def test_every_rule_that_set_a_record_aside_is_in_the_figures(world: World) -> N
 
 
 def problems(world: World) -> list[list[str]]:
-    """The first two columns of what needs a look."""
+    """Return the first two columns of the problems on the page."""
     return [row[:2] for row in page(world)[1].table("As of this publication")[1:]]
 
 
@@ -231,7 +233,7 @@ def test_every_problem_of_now_is_told_with_what_to_do(paid: tuple[World, str]) -
 
 @pytest.mark.long
 def test_words_of_a_target_are_shown_once_records_of_five_patients_share_them(world: World) -> None:
-    """STATE-HOME-04: they may name a person, of whom there may be many records."""
+    """STATE-HOME-04: they may name a person, who may have many records."""
     said = [f"Patient/p-{n} is not known to Dr. Lee, balance {n}0.50" for n in range(9)]
     rejects(world, "business-rule", said, patients=5)
     rejects(world, "processing", said, first=20, patients=4)
@@ -253,7 +255,7 @@ def test_a_target_s_own_code_is_no_name_on_the_page(world: World) -> None:
 
 @pytest.mark.long
 def test_one_absurd_amount_is_left_out_of_the_sums_and_told_by_its_rule_with_what_to_do(world: World) -> None:
-    """STATE-HOME-04: a rule has its words and an example."""
+    """STATE-HOME-04: the rule is shown with its sentence and an example."""
     import_payments(world)
     rejects(world, "PAY-28", ["the amount is above 9999999.99"], cents=10**12)
     html, shown = page(world)
@@ -273,7 +275,7 @@ def test_one_absurd_amount_is_left_out_of_the_sums_and_told_by_its_rule_with_wha
 
 
 def rejects(world: World, rule: str, messages: list[str], first: int = 2, cents: int = 100, patients: int = 1) -> None:
-    """Records of so many patients that were set aside by one rule, in a file of their own."""
+    """Add a batch whose records, of a number of patients, were all rejected by one rule."""
     batch = f"payments-00000000{first:04}"
     world.begin(batch)
     found = [
@@ -295,7 +297,7 @@ def rejects(world: World, rule: str, messages: list[str], first: int = 2, cents:
 
 
 def test_the_page_says_when_a_load_ended_after_it_was_made(world: World) -> None:
-    """STATE-HOME-04: until a publication takes its place."""
+    """STATE-HOME-04: until the next publication replaces the page."""
     import_payments(world)
     says = "These numbers are older than the last load: another one ended on 01 March 2026, "
     html, _ = page(world)
@@ -327,7 +329,7 @@ def test_the_page_says_when_reference_data_was_loaded_after_its_reports_were_rea
 
 
 def failed(world: World, batch: str, *keys: str) -> None:
-    """Note a batch that failed. keys: of the records that its run found, if it read the file to its end."""
+    """Add a failed batch. keys: those of the records in its file, if its run read the whole file."""
     feed, folder = batch.partition("-")[0], world.home / "batches" / batch
     (folder / "source").mkdir(parents=True)
     if keys:
@@ -401,7 +403,7 @@ def test_what_the_target_calls_things_is_text_and_never_markup(world: World) -> 
 def test_turnarounds_are_in_a_unit_that_tells_them_apart(
     world: World, issued: str, head: str, cell: str, drawn: str
 ) -> None:
-    """STATE-HOME-04: a laboratory that answers within the hour has no row of zeros."""
+    """STATE-HOME-04: a laboratory that answers within the hour does not get a row of zeros."""
     world.reports = [report("r1", effectiveDateTime="2026-01-10T10:00:00Z", issued=f"2026-01-10T{issued}Z")]
     html, shown = page(world)
     assert [row[3] for row in shown.table("Turnaround")] == [head, cell]

@@ -1,4 +1,4 @@
-"""`verify`: each thing that ledger and target can disagree on is planted and named; a lost ledger is rebuilt."""
+"""`verify` names every kind of difference between ledger and target; a lost ledger is made again."""
 
 import csv
 import errno
@@ -41,7 +41,7 @@ def test_ledger_and_target_agree_to_the_row_and_the_cent(batch, asked, chartferr
 
 
 def test_rows_lost_by_a_restore_are_named_and_loaded_again(batch, target, asked, monkeypatch):
-    """CLI-CMD-17, CLI-CMD-18: yesterday's store."""
+    """CLI-CMD-17, CLI-CMD-18: the store of yesterday was put back."""
     due = list[str]()
     monkeypatch.setattr("pipelines.verifying.verify.read_whole_next", lambda *of: due.append(of[2]))
     lost = only(target, 250)
@@ -55,7 +55,7 @@ def test_rows_lost_by_a_restore_are_named_and_loaded_again(batch, target, asked,
 
 
 def test_only_a_read_says_that_a_row_is_gone(batch, target, asked, chartferry):
-    """CLI-CMD-17: the target's searches may lag behind what it has, and hide a double likewise."""
+    """CLI-CMD-17: the target's searches may lag behind, and may hide a double, too."""
     lost, late = only(target, 250)["id"], only(target, 100)["id"]
     target.lose(lost)
     target.not_indexed = {lost, late}
@@ -67,7 +67,7 @@ def test_only_a_read_says_that_a_row_is_gone(batch, target, asked, chartferry):
 
 
 def test_what_searches_leave_out_since_it_was_taken_back_is_not_called_hidden(home, target, asked):
-    """CLI-CMD-17: some servers show nothing of it unless they are asked for it."""
+    """CLI-CMD-17: some servers leave such resources out of searches."""
     tasks(home, "t1", "t2")
     asked("import")
     body = target.of("Task")[0]
@@ -78,7 +78,7 @@ def test_what_searches_leave_out_since_it_was_taken_back_is_not_called_hidden(ho
 @pytest.mark.alike
 @pytest.mark.parametrize("why", ["a read answers with another resource", "HTTP 404"])
 def test_what_cannot_be_read_is_not_called_gone(why, batch, target, chartferry, monkeypatch):
-    """CLI-CMD-17: a 404 that says nothing may be a gateway's."""
+    """CLI-CMD-17: a 404 without an OperationOutcome may come from a gateway."""
     first, other, _ = target.of("PaymentNotice")
     target.not_indexed = {first["id"]}
     answer = httpx.Response(404, text="<html>") if why == "HTTP 404" else httpx.Response(200, json=other)
@@ -103,7 +103,7 @@ def test_late_doubles_are_named(batch, target, asked):
 
 @pytest.mark.long
 def test_what_may_be_a_late_double_of_two_batches_is_named_for_the_one_that_is_asked_for(home, target, asked):
-    """CLI-CMD-17, EVID-01: the first batch was said to agree, since the payment was named for the second alone."""
+    """CLI-CMD-17, EVID-01: the first batch does not seem to agree because the payment is named for the second."""
     payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
     first = asked("import")["batches"][0]["batch_id"]
     payments(home, ("k3", "p2", "2.00"))
@@ -118,7 +118,7 @@ def test_what_may_be_a_late_double_of_two_batches_is_named_for_the_one_that_is_a
 
 @pytest.mark.long
 def test_what_another_home_made_under_a_key_is_no_double_of_the_row_that_was_refused_for_it(home, target, asked):
-    """CLI-CMD-17, LEDGER-15: the chart has it once, and nobody is asked to take it back."""
+    """CLI-CMD-17, LEDGER-15: the target has it once, and no person is asked to take it back."""
     payments(home, ("k1", "p1", "1.00"))
     asked("import")
     theirs = {**only(target, 100), "amount": {"value": 2.0, "currency": "USD"}}
@@ -132,7 +132,7 @@ def test_what_another_home_made_under_a_key_is_no_double_of_the_row_that_was_ref
 
 @pytest.mark.long
 def test_a_late_double_of_a_row_without_a_time_is_known_by_that_of_its_first_attempt(home, target, asked):
-    """CLI-CMD-17: an equal task of another day is none."""
+    """CLI-CMD-17: an equal task of another day is not a double."""
     target.additions = False
     tasks(home, "k1")
     name = asked("import")["batches"][0]["batch_id"]
@@ -154,7 +154,7 @@ def test_a_batch_that_is_not_known_is_no_batch_that_agrees(batch, chartferry):
 
 @pytest.mark.by_hand
 def test_one_resource_of_two_rows_is_named(batch, home, asked):
-    """CLI-CMD-17: also if a batch is asked for, and the other row is of another."""
+    """CLI-CMD-17: also if one batch is verified, and the other row belongs to another batch."""
     payments(home, ("k4", "p2", "4.00"))
     later = asked("import")["batches"][0]["batch_id"]
     with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.transaction() as connection:
@@ -202,7 +202,7 @@ def test_an_equal_payment_from_before_is_no_double(batch, target, asked):
 
 @pytest.mark.parametrize(("part", "purged"), [("amount", True), ("request", True), ("extension", False)])
 def test_content_that_differs_is_named(batch, target, asked, chartferry, part, purged):
-    """CLI-CMD-17: amount and patient also once the rows are purged."""
+    """CLI-CMD-17: after a purge, amount and patient are still compared."""
     if purged:
         chartferry("purge", batch)
     claim = {"url": "claim", "valueReference": {"reference": "Claim/c1"}}
@@ -217,7 +217,7 @@ def test_content_that_differs_is_named(batch, target, asked, chartferry, part, p
 
 
 def test_an_equal_payment_that_was_made_for_another_record_is_not_the_rows(home, target, asked):
-    """CLI-CMD-17, LEDGER-01: a store of yesterday gave ids again, to what another home has sent since."""
+    """CLI-CMD-17, LEDGER-01: a store that was put back gave ids a second time, to records of another home."""
     target.additions, target.promised = False, ["transaction", "conditional", "identifier"]
     payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "1.00"))
     batch = asked("import")["batches"][0]["batch_id"]
@@ -264,7 +264,7 @@ def test_a_lost_ledger_is_rebuilt_and_nothing_is_sent_again(batch, home, target,
 @pytest.mark.alike
 @pytest.mark.parametrize("theirs", [{"system": "urn:oid:1.2.3", "value": "77"}, None, "odd"])
 def test_the_name_that_the_importer_gave_need_not_be_the_first(home, target, asked, theirs):
-    """CLI-CMD-17, LEDGER-01: a target may put identifiers of its own before it."""
+    """CLI-CMD-17, LEDGER-01: a target may add its own identifiers before it."""
     payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "1.00"))
     asked("import")
     for body in target.stored.values():
@@ -280,7 +280,7 @@ def test_the_name_that_the_importer_gave_need_not_be_the_first(home, target, ask
 
 @pytest.mark.long
 def test_what_the_target_does_not_have_waits_for_the_next_import(batch, home, target, asked):
-    """CLI-CMD-17, LEDGER-08: at a bare target nobody can tell which of two equal payments is there."""
+    """CLI-CMD-17, LEDGER-08: at a bare target it is unknown which of two equal payments is there."""
     target.lose(only(target, 100)["id"])
     target.lose(only(target, 250)["id"])
     lose_ledger(home)
@@ -297,7 +297,7 @@ def test_what_the_target_does_not_have_waits_for_the_next_import(batch, home, ta
 
 @pytest.mark.long
 def test_an_older_copy_of_the_ledger_sends_nothing_twice(batch, home, target, asked, chartferry):
-    """CLI-CMD-17, LEDGER-01: the ledger of yesterday knows the first of two runs of a batch, and of another none."""
+    """CLI-CMD-17, LEDGER-01: the ledger of yesterday has the first of two runs of one batch, and no run of another."""
     target.lose(only(target, 250)["id"])
     put_back = keep_ledger(home)
     asked("import", "--again", batch)
@@ -317,7 +317,7 @@ def test_an_older_copy_of_the_ledger_sends_nothing_twice(batch, home, target, as
 
 @pytest.mark.parametrize("older", [pytest.param(True, marks=pytest.mark.long), False], ids=["of yesterday", "lost"])
 def test_no_other_file_goes_to_a_bare_target_while_the_ledger_is_behind(older, home, target, asked):
-    """CLI-CMD-17, LEDGER-01: the next export holds rows that a batch sent of which the ledger knows nothing."""
+    """CLI-CMD-17, LEDGER-01: the next export holds rows that were sent by a batch that the ledger lacks."""
     target.additions = False
     payments(home, ("k1", "p1", "1.00"), name="payments-a.csv")
     asked("import")
@@ -346,7 +346,7 @@ def test_no_other_file_goes_to_a_bare_target_while_the_ledger_is_behind(older, h
 def test_nothing_goes_to_a_bare_target_while_a_batch_that_the_ledger_lost_cannot_be_read(
     home, target, chartferry, monkeypatch
 ):
-    """CLI-CMD-17, LEDGER-01: a folder whose runs cannot be listed was one without runs."""
+    """CLI-CMD-17, LEDGER-01: a folder whose runs cannot be listed is not a folder without runs."""
     target.additions = False
     payments(home, ("k1", "p1", "1.00"), name="payments-a.csv")
     chartferry("import")
@@ -367,7 +367,7 @@ def refusing(listed, folder, asked="."):
 
 
 def test_a_lost_ledger_agrees_with_nothing(batch, home, target, asked, chartferry):
-    """CLI-CMD-17: every batch is named, and every resource that shows that an importer made it."""
+    """CLI-CMD-17: it names every batch, and every resource with an importer's identifier."""
     lose_ledger(home)
     found = asked("verify")
     assert (found["exit_code"], found["lost"]) == (3, [batch])
@@ -380,7 +380,7 @@ def test_a_lost_ledger_agrees_with_nothing(batch, home, target, asked, chartferr
 
 @pytest.mark.long
 def test_both_lost_a_ledger_and_a_day_of_the_store_come_right_again(batch, home, target, asked):
-    """CLI-CMD-17, CLI-CMD-18: nothing is lost, and nothing is there twice."""
+    """CLI-CMD-17, CLI-CMD-18: no record is lost, and none is there twice."""
     payments(home, ("k4", "p2", "9.00"), name="payments-b.csv")
     asked("import")
     target.lose(only(target, 900)["id"])
@@ -429,7 +429,7 @@ def test_differences_show_no_patient_data(batch, target, chartferry):
 
 
 def test_of_many_differences_the_first_of_each_kind_are_shown_and_all_are_in_a_file(home, target, asked, chartferry):
-    """CLI-CMD-17: the file is that of the last verify, and goes when ledger and target agree."""
+    """CLI-CMD-17: the file belongs to the last `verify`, and is removed when ledger and target agree."""
     target.additions = False
     payments(home, *((f"k{number}", "p1", f"{number}.00") for number in range(1, 14)))
     name = asked("import")["batches"][0]["batch_id"]
@@ -462,7 +462,7 @@ def test_of_many_differences_the_first_of_each_kind_are_shown_and_all_are_in_a_f
 
 @pytest.mark.long
 def test_what_was_gone_and_is_there_again_in_the_place_of_what_was_loaded_for_it_is_no_difference(batch, target, asked):
-    """CLI-CMD-17, CLI-CMD-18: an older store was put back, and then the newer one after all."""
+    """CLI-CMD-17, CLI-CMD-18: an older store was put back, and then the newer one again."""
     before, named = dict(target.stored), dict(target.identified)
     for body in target.of("PaymentNotice"):
         target.lose(body["id"])
@@ -476,7 +476,7 @@ def test_what_was_gone_and_is_there_again_in_the_place_of_what_was_loaded_for_it
 
 @pytest.mark.long
 def test_what_is_planned_and_was_not_sent_is_named_and_can_be_sent_yet(batch, home, target, asked):
-    """CLI-CMD-17, CLI-CMD-18: its file was stopped after it had been planned anew."""
+    """CLI-CMD-17, CLI-CMD-18: its file was stopped after its rows had been planned again."""
     for body in target.of("PaymentNotice"):
         target.lose(body["id"])
     control = home / "batches" / batch / "source"
@@ -493,7 +493,7 @@ def test_what_is_planned_and_was_not_sent_is_named_and_can_be_sent_yet(batch, ho
 @pytest.mark.long
 @pytest.mark.parametrize("additions", [False], ids=["bare"], indirect=True)
 def test_a_store_from_before_what_was_loaded_again_twice_has_nothing_twice(batch, target, asked):
-    """CLI-CMD-18: without identifiers, each resource that a record had is looked for, if it is of its patient yet."""
+    """CLI-CMD-18: without identifiers, each former resource of a record is looked up, if its patient is the same."""
     before = dict(target.stored)
     for _ in range(2):
         for body in target.of("PaymentNotice"):
@@ -507,7 +507,7 @@ def test_a_store_from_before_what_was_loaded_again_twice_has_nothing_twice(batch
 
 
 def test_what_a_row_in_doubt_has_at_the_target_by_its_identifier_is_not_told_of_as_unknown(home, target, asked):
-    """CLI-CMD-17: an import that was killed is told of by its rows in doubt alone, and no ledger seems lost."""
+    """CLI-CMD-17: after a killed import only its rows in doubt are named; the ledger does not seem lost."""
     target.additions, target.faults = True, ["lost_after"] * 99
     payments(home, ("k1", "p1", "1.00"))
     name = asked("import")["batches"][0]["batch_id"]

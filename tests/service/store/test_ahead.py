@@ -1,4 +1,6 @@
-"""Single creates are stored ahead of the tables: durable at once, seen by every reader, and whole after any crash."""
+"""Single creates are stored ahead of the tables: they are durable at once, every reader sees them, and no crash loses
+one.
+"""
 
 import random
 import shutil
@@ -69,14 +71,14 @@ def opened(store: Path, new_id: Ids = new_id) -> Iterator[Service]:
 
 @pytest.fixture
 def store(ready: Database, tmp_path: Path) -> Iterator[Path]:
-    """A store that holds the small world."""
+    """A store with the small reference data."""
     with ready(tmp_path) as made:
         yield Path(made)
 
 
 @pytest.fixture
 def restless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing comes into the tables by itself."""
+    """Keep the writer from copying creates into the tables when it is idle."""
     monkeypatch.setattr(writer, "REST", 3600)
 
 
@@ -87,12 +89,12 @@ def entry(service: Service, body: dict[str, Any], condition: str | None = None) 
 
 
 def created(service: Service, body: dict[str, Any], condition: str | None = None) -> Any:
-    """The result of one create: what it made, or its error."""
+    """Return the result of one create, or its error."""
     return service.writer.submit([entry(service, body, condition)]).result()[0]
 
 
 def found(service: Service) -> dict[str, list[str]]:
-    """Ids of what is stored, as readers see it."""
+    """Return the ids of stored resources, as readers see them."""
     with service.store.read() as connection:
         return {name: sorted(connection.exec_driver_sql(f"SELECT id FROM {name}").scalars()) for name in STORED}
 
@@ -101,7 +103,7 @@ STORED = ("task", "payment_notice", "questionnaire_response")
 
 
 def crashed(store: Path, folder: Path) -> Path:
-    """A copy of the files as they are, as a crash would leave them."""
+    """Copy the files in their current state, as a crash would leave them."""
     folder.mkdir()
     for path in store.parent.glob(f"{store.name}*"):
         shutil.copyfile(path, folder / path.name)
@@ -131,7 +133,7 @@ def test_a_single_create_takes_no_statement_and_one_flush_of_the_disk(
 def test_many_come_into_the_tables_by_as_many_statements_as_one(
     store: Path, monkeypatch: pytest.MonkeyPatch, restless: None, make: Any, statements_of: int
 ) -> None:
-    """One for each table, and one for the number of the last frame."""
+    """One statement for each table, and one for the number of the last frame."""
     with opened(store) as service:
         for size in (1, 40):
             made = [created(service, make(size * 100 + n)) for n in range(size)]
@@ -142,7 +144,7 @@ def test_many_come_into_the_tables_by_as_many_statements_as_one(
 
 
 def test_identifiers_of_what_is_ahead_are_kept_only_while_they_are_asked_for(store: Path, restless: None) -> None:
-    """EXTRA-COND-07: a service without conditional creates would keep each for ever."""
+    """EXTRA-COND-07: without conditional creates a service would keep each of them for ever."""
     with opened(store) as service:
         dialect: Any = service.store.dialect
         for number in range(20):
@@ -156,7 +158,7 @@ def test_identifiers_of_what_is_ahead_are_kept_only_while_they_are_asked_for(sto
 
 
 def test_every_reader_sees_what_was_acknowledged(store: Path, restless: None) -> None:
-    """By id, in the tables, by a condition, by an update, and in a transaction of the writer."""
+    """A read by id, a search, a condition, an update and a transaction of the writer see it."""
     with opened(store) as service:
         one = created(service, task(1)).id
         assert list(ResourceReader(service.store, service.reader._bodies).look_up([("Task", one)])) == [("Task", one)]
@@ -189,7 +191,7 @@ def test_a_read_waits_for_the_tables_only_where_they_lack_its_resource(store: Pa
 
 
 def test_a_crash_loses_nothing_that_was_acknowledged(store: Path, tmp_path: Path, restless: None) -> None:
-    """Where it comes before the tables have it, after some have, and twice."""
+    """A crash before the tables have the creates, after they have some, and two crashes in a row."""
     with opened(store) as service:
         made: dict[str, list[str]] = {name: [] for name in STORED}
         for number in range(3):
@@ -241,7 +243,7 @@ def test_a_crash_while_the_file_is_brought_into_the_tables_brings_nothing_twice(
 
 
 def nothing(_: Service) -> None:
-    """The file begins by one number later than the copy ends: to copy takes one."""
+    """The first frame of the file is one number after the end of the copy: copying uses a number."""
 
 
 def singles(service: Service) -> None:
@@ -250,13 +252,13 @@ def singles(service: Service) -> None:
 
 
 def bundle(service: Service) -> None:
-    """So many payments go straight into the tables."""
+    """A bundle of so many payments that they go straight into the tables."""
     entries = [entry(service, payment(5)) for _ in range(commits.MOST_AHEAD + 1)]
     assert all(isinstance(one, create.CreateResult) for one in service.writer.submit(entries).result())
 
 
 def load(service: Service) -> None:
-    """A function that changes resources."""
+    """A transaction that changes resources."""
     service.writer.transact(lambda connection: connection.execute(update(CHARGE).values(cents=CHARGE.c.cents + 1)))
 
 
@@ -270,9 +272,9 @@ def test_a_store_put_back_from_a_copy_takes_nothing_from_a_later_file(
     monkeypatch: pytest.MonkeyPatch,
     between: Callable[[Service], None],
 ) -> None:
-    """Creates that the copy lacks are not half there: the file is kept aside, and the log says so.
+    """Creates that the copy lacks are left out as a whole: the file is renamed, and the log says so.
 
-    P3: nor do balances hold payments of a later store. Whatever the later store took in between.
+    P3: balances hold no payments of the later store, whatever it stored in between.
     """
     monkeypatch.setattr(commits, "CALM", 0)
     older = tmp_path / "older.duckdb"
@@ -295,11 +297,11 @@ def test_a_store_put_back_from_a_copy_takes_nothing_from_a_later_file(
 def test_a_commit_to_the_tables_that_fails_keeps_no_reader_waiting_and_is_no_ground_for_frames(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restless: None
 ) -> None:
-    """The tables lack its number: a frame with the next one would pass for one of a later store."""
+    """The tables lack the number of that commit. A frame with the next number would seem to come from a later store."""
     with opened(store) as service:
         made = [created(service, response(1)).id]
         service.store.catch_up()
-        service.writer.transact(lambda _: None, resources=False)  # what caught up has ended
+        service.writer.transact(lambda _: None, resources=False)  # waits for the copying into the tables
 
         def fails(*_: Any) -> None:
             with ThreadPoolExecutor() as reader:
@@ -327,7 +329,7 @@ def test_a_commit_to_the_tables_that_fails_keeps_no_reader_waiting_and_is_no_gro
 def test_a_create_that_could_not_be_flushed_is_unknown_and_changes_nothing_after_it(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restless: None
 ) -> None:
-    """Its frame may be on the disk: no later start brings its balance back over those of later payments."""
+    """Its frame may be on the disk. No later start may overwrite balances of later payments by its balance."""
     with opened(store) as service:
         kept = [created(service, payment(100)).id]
         service.store.catch_up()
@@ -357,7 +359,7 @@ def test_a_create_that_could_not_be_flushed_is_unknown_and_changes_nothing_after
 def test_what_cannot_come_into_the_tables_stays_stored_and_hides_from_no_reader(
     store: Path, monkeypatch: pytest.MonkeyPatch, restless: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Readers are told that the service cannot answer, rather than shown a chart without what was acknowledged."""
+    """Readers get a 503 rather than an answer without acknowledged creates."""
     with opened(store) as service:
         made = [created(service, task(1)).id]
         with monkeypatch.context() as patch:
@@ -373,7 +375,7 @@ def test_what_cannot_come_into_the_tables_stays_stored_and_hides_from_no_reader(
 
 
 def test_the_file_is_bounded(store: Path, monkeypatch: pytest.MonkeyPatch, restless: None) -> None:
-    """After some hundred creates they come into the tables, and the file begins anew."""
+    """After some hundred creates they are copied into the tables, and the file begins again."""
     monkeypatch.setattr("fhir_service.store.ahead.MOST_ENTRIES", 10)
     with opened(store) as service:
         assert service.store.ahead
@@ -391,8 +393,8 @@ def test_the_file_is_bounded(store: Path, monkeypatch: pytest.MonkeyPatch, restl
 def test_tables_are_equal_whichever_way_creates_came(
     ready: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """A law: some stored ahead and some not, sums written later, with reads and crashes in between, as when all is
-    written at once.
+    """A law: creates ahead of the tables, late sums, reads and crashes leave the tables as if each create had been
+    written to the tables at once.
     """
     monkeypatch.setattr(commits, "CALM", 0)
     histories = {}
@@ -442,14 +444,14 @@ def _body(dice: random.Random) -> tuple[dict[str, Any], str | None]:
 
 
 def owing(store: Path) -> bool:
-    """Whether a store that nobody has open says that its tables lack sums."""
+    """True if a closed store says that its tables lack sums."""
     with duckdb.connect(str(store)) as connection:
         said = connection.execute("SELECT value FROM store WHERE name = 'ahead'").fetchone()
     return said is not None and said[0].endswith("owing")
 
 
 def sums(connection: Connection) -> tuple[int, ...]:
-    """What is paid of all accounts and of all charges, and the payments and allocations."""
+    """Return the sums paid of all accounts and charges, and the sums of payments and allocations."""
     columns = (ACCOUNT.c.paid, CHARGE.c.paid, PAYMENT.c.cents, ALLOCATION.c.cents)
     return tuple(int(connection.execute(select(func.sum(column))).scalar() or 0) for column in columns)
 
@@ -457,7 +459,7 @@ def sums(connection: Connection) -> tuple[int, ...]:
 def test_many_large_commits_change_accounts_and_charges_once(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restless: None
 ) -> None:
-    """SCALE-01: a crash before that leaves sums to be made anew."""
+    """SCALE-01: after a crash before that, the sums are computed again."""
     changed: list[str] = []
     change = DuckDb.change
     with opened(store) as service:
