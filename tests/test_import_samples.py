@@ -1,4 +1,4 @@
-"""The main job on the samples, by the commands that a user types: counts, cents, repeats, readers."""
+"""The import of the samples by a user's commands: counts, cents, a second import, and readers during it."""
 
 import csv
 import gzip
@@ -74,14 +74,14 @@ def home(store, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def rehearsed(store, tmp_path_factory) -> dict[str, Any]:
-    """The report of a rehearsal of the first import, in another home."""
+    """The report of a rehearsal of the first import, made in another home."""
     home = home_with(store, tmp_path_factory.mktemp("rehearsed") / "var")
     return dict(json.loads(run("chartferry", "--home", home, "rehearse", "--json", SAMPLES / "inbox").stdout))
 
 
 @pytest.fixture(scope="module")
 def first(home, tmp_path_factory) -> subprocess.CompletedProcess[str]:
-    """The first import of the samples, in a process whose pandas only says that it was looked for."""
+    """The first import of the samples, in a process where importing pandas only leaves a note."""
     pandas = tmp_path_factory.mktemp("modules") / "pandas.py"
     pandas.write_text(f"import sys\nsys.stderr.write({PANDAS!r})\nraise ImportError\n", encoding="utf-8")
     given = command("chartferry", "--home", home, "import", "--json", SAMPLES / "inbox")
@@ -91,7 +91,7 @@ def first(home, tmp_path_factory) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def in_service(home, first) -> dict[str, int]:
-    """How many resources of each type the service has after the first import."""
+    """The number of resources of each type after the first import."""
     with serving(home) as client:
         return totals(client, *LOADED)
 
@@ -112,7 +112,7 @@ def rows(connection: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, An
 
 
 def test_an_import_with_its_publication_loads_no_pandas(first):
-    """Half a second and 60 MB: longer than a small file takes."""
+    """It would take half a second and 60 MB, more than a small file."""
     assert PANDAS not in first.stderr
 
 
@@ -140,7 +140,7 @@ def test_a_file_gives_the_counts_and_cents_that_were_planted(published, name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_lines_records_and_outcomes_add_up(home, published, name):
-    """REPORT-23: the identities of the published counts, lines of records taken from what the stages handed over."""
+    """REPORT-23: the identities of the published counts; lines of records are counted in the stages' files."""
     (batch,) = rows(published, f"SELECT * FROM import_batch WHERE file_name = '{name}'")
     run_folder = home / "batches" / batch["batch_id"] / "run-1"
     parts = [run_folder / f"{part}.parquet" for part in ("accepted", "skipped", "rejects")]
@@ -153,7 +153,7 @@ def test_lines_records_and_outcomes_add_up(home, published, name):
 
 @pytest.mark.long
 def test_the_import_does_with_every_row_and_balance_what_was_rehearsed(home, rehearsed, published, tmp_path):
-    """CLI-CMD-01: row by row; of every patient who pays, to the cent; decisions of ours are marked."""
+    """CLI-CMD-01: row by row, and to the cent for every patient who pays. Outcomes by our own decisions are marked."""
     at = "file_name || ':' || line"
     found = published.execute(f"SELECT {at}, state FROM import_row").fetchall()
     rejected = f"SELECT {at}, 'rejected' FROM reject WHERE stage <> 'load'"
@@ -170,7 +170,7 @@ def test_the_import_does_with_every_row_and_balance_what_was_rehearsed(home, reh
 
 
 def test_the_service_holds_what_was_created_to_the_cent(home, first, in_service):
-    """LEDGER-01: as many resources as rows created, and the same money."""
+    """LEDGER-01: there are as many resources as created rows, with the same sum."""
     feeds = {"Task": "tasks", "PaymentNotice": "payments", "QuestionnaireResponse": "answers"}
     created = {kind: sum(f["created"] for f in FILES.values() if f["feed"] == feeds[kind]) for kind in LOADED}
     assert in_service == created
@@ -194,7 +194,7 @@ def without_patient(row):
 
 
 def fits(reason, shown):
-    """True if a reason is the shown one, in which ids of unknown patients are hidden."""
+    """True if a reason equals the published one, which hides ids of unknown patients."""
     return reason[:2] == shown[:2] and fnmatchcase(reason[2], shown[2].replace("[", "[[]"))
 
 
@@ -225,7 +225,7 @@ def test_the_published_rows_agree_with_the_ledger(home, published):
 
 
 def exported_payments() -> dict[str, tuple[str, str, int]]:
-    """Patient, UTC day and cents of the payments of the samples by key, read without this program; the first counts."""
+    """Return patient, UTC day and cents of the samples' payments by key, read without our code."""
     found: dict[str, tuple[str, str, int]] = {}
     for path in sorted((SAMPLES / "inbox").glob("payments*[vzn]")):
         text = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode("utf-8-sig")
@@ -257,7 +257,7 @@ def by_day(payments: Iterable[tuple[str, str, int]]) -> dict[str, dict[str, int]
 
 
 def test_the_evidence_comes_to_what_the_files_and_the_service_say_without_it(home, first):
-    """EVID-01: by day and patient, to the cent; the files read by the standard library, the target asked by hand."""
+    """EVID-01: by day and patient, to the cent. The test reads files and target without code of ours."""
     done = run("chartferry", "--home", home, "evidence", "--json")
     found = json.loads(done.stdout)
     exported = exported_payments()
@@ -345,7 +345,7 @@ def test_the_same_files_again_create_nothing_and_disturb_no_reader(home, first, 
         reads = [reader.count()]
         while importer.poll() is None:
             reads.append(reader.count())
-            time.sleep(1.5)  # each read is a process of its own, beside the import
+            time.sleep(1.5)  # each read is a separate process, during the import
         out, err = importer.communicate()
         reads.append(reader.count())
     assert importer.returncode == SET_ASIDE, err
@@ -366,7 +366,7 @@ def batches_in(database: Path) -> list[dict[str, Any]]:
 
 
 class Reader:
-    """Another process that reads the published file: it holds it open, and opens it anew for every count."""
+    """A process that reads the published file: it keeps the file open, and opens it again for every count."""
 
     def __init__(self, database: Path) -> None:
         self._arguments = [sys.executable, "-c", ANALYST, str(database)]

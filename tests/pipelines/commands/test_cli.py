@@ -181,7 +181,7 @@ def test_a_target_that_is_away_ends_in_6_in_one_line(chartferry, home, monkeypat
 
 
 def test_an_unfinished_batch_goes_on_at_the_next_import(chartferry, home, target, monkeypatch):
-    """CLI-IMPORT-08, CLI-IMPORT-09: 6 wins, and nothing is lost."""
+    """CLI-IMPORT-08, CLI-IMPORT-09: exit code 6 takes precedence, and no row is lost."""
     monkeypatch.setattr("pipelines.client.client.RetryPauses.wait", lambda *_: None)
     target.faults = ["busy"] * 100
     put(home)
@@ -262,7 +262,7 @@ def test_status_lists_batches_and_one_with_its_runs_and_manifest(chartferry, hom
 
 @pytest.mark.publishes("import_run")
 def test_every_run_leaves_a_manifest_that_agrees_with_status_and_the_tables(chartferry, home, monkeypatch):
-    """STATE-HOME-03, CLI-CMD-03: what went in, by which rules, to where, and what came of it; the first run's stay."""
+    """STATE-HOME-03, CLI-CMD-03: the file, the rules, the target and the counts. The first run's manifest stays."""
     path = put(home)
     text = path.read_text()
     with monkeypatch.context() as patched:
@@ -294,7 +294,7 @@ def test_every_run_leaves_a_manifest_that_agrees_with_status_and_the_tables(char
 
 
 def test_a_run_that_did_not_end_is_shown_with_what_its_rows_are(chartferry, home, monkeypatch):
-    """CLI-CMD-03: of one that was killed there is a manifest too, without an end."""
+    """CLI-CMD-03: a killed run has a manifest, too, without an end."""
     put(home)
 
     def killed(*_):
@@ -368,7 +368,7 @@ def test_where_nothing_was_taken_the_target_may_lack_its_reference_data(chartfer
 
 
 def test_of_a_file_that_was_stopped_nobody_asks_whether_the_target_has_its_patients(chartferry, home):
-    """Its control totals are what is wrong, though some of its rows are rejects."""
+    """Its control totals stopped it, although some of its rows are rejects."""
     (home / "inbox" / "payments.csv").write_text("payment_id,patient_id,amount,paid_on\nk1,p1,x,2026-03-01\n")
     (home / "inbox" / "payments.csv.control.json").write_text('{"rows": 2}')
     _, out, _ = chartferry("import")
@@ -386,7 +386,7 @@ def test_of_rows_that_their_own_content_rejects_nobody_asks_whether_the_target_h
 @pytest.mark.alike
 @pytest.mark.parametrize(("status", "asked"), [("active", False), ("retired", False), (None, True)])
 def test_whether_the_target_has_the_questionnaires_is_asked_where_it_lacks_one(status, asked, chartferry, home, target):
-    """A retired one is there."""
+    """A retired questionnaire is not missing."""
     if status:
         target.stored["q1"] = QUESTIONS | {"status": status}
     answers = "response_id,patient_id,questionnaire,authored,question,answer_code,answer_text\n"

@@ -1,4 +1,4 @@
-"""Records that were set aside: their way out, corrected or as they are, and back in."""
+"""Rejects: their export, and their import again, corrected or unchanged."""
 
 import csv
 import json
@@ -35,9 +35,9 @@ def built_in(name):
     [pytest.param(each, marks=[pytest.mark.long] * (each not in ("payments_csv", "answers_csv"))) for each in EXPORTS],
 )
 def test_rejects_are_exported_as_they_came_with_id_and_reasons(case, practice):
-    """CLI-CMD-04: byte for byte, refused rows and whole answers records included.
+    """CLI-CMD-04: byte for byte, with refused rows and all rows of answers records.
 
-    And what is exported comes back as it is: the same rejects, and nothing new.
+    An exported file that is imported unchanged gives the same rejects, and nothing new.
     """
     folder = HERE / "exports" / case
     (practice.home / "feeds").mkdir()
@@ -57,14 +57,14 @@ def test_rejects_are_exported_as_they_came_with_id_and_reasons(case, practice):
 
 
 def refused(body):
-    """k2 and r2 are refused by the target."""
+    """The target refuses k2 and r2."""
     return body.get("amount", {}).get("value") == 2.5 or "though" in json.dumps(body)
 
 
 def comes_back_unchanged(practice, files, known_width):
-    """Exported files, dropped as they are: the same rejects with one more attempt, nothing new, the same export.
+    """Import exported files unchanged. Asserts that the rejects get an attempt more, and that their export stays.
 
-    known_width: where there is no header, what a row should have is said in other words once the export has one.
+    known_width: false if the file has no header: the export has one, which changes the message about missing cells.
     """
     before, stored = dict(practice.rows("SELECT reject_id, attempts FROM reject")), set(practice.target.stored)
     for number, content in enumerate(files.values()):
@@ -98,7 +98,7 @@ def test_an_export_of_nothing_says_so(practice):
 
 
 def test_it_is_said_of_what_there_are_no_open_rejects(practice):
-    """CLI-CMD-04, CLI-CMD-06: others may be open."""
+    """CLI-CMD-04, CLI-CMD-06: other rejects may be open."""
     practice.take(HEADER + "k1,p1,none,2026-03-01,\n")
     batch = practice.take(HEADER + "k2,p1,1.00,2026-03-01,\n")[1]["batches"][0]["batch_id"]
     said = practice.run("rejects", "retry", "--taken-back")[1].splitlines()
@@ -135,7 +135,7 @@ def test_what_was_purged_cannot_be_exported_and_is_said(practice):
 
 
 def test_a_corrected_file_goes_to_its_feed_under_any_name_and_closes_what_it_answers(practice):
-    """CLI-CMD-05, LEDGER-07: a record whose key could not be read, and one whose key is corrected, too."""
+    """CLI-CMD-05, LEDGER-07: also a record whose key could not be read, and one whose key was corrected."""
     first = practice.take(HEADER + "k1,p1,none,2026-01-01,\n,p1,2.00,2026-01-01,\nk 3,p1,3.00\n")[1]
     text = one(practice.export())
     text = text.replace("none", "1.00").replace(",,p1", ",k2,p1").replace("k 3,p1,3.00", "k3,p1,3.00,2026-01-01,")
@@ -172,7 +172,7 @@ def test_what_is_still_wrong_stays_open_as_corrected_last(practice):
 
 @pytest.mark.long
 def test_a_row_of_the_same_key_that_is_made_closes_a_reject_in_any_file(practice):
-    """CLI-CMD-05, LEDGER-17: one that changes nothing at the target closes no reject of other content."""
+    """CLI-CMD-05, LEDGER-17: a row that changes nothing at the target does not close a reject of other content."""
     old = HEADER + "k1,p1,1.00,2026-01-01,\n"
     practice.take(old)
     practice.take(HEADER + "k1,p1,9.00,2026-01-01,\nk2,p1,none,2026-01-01,\n", "payments-2.csv")
@@ -209,7 +209,7 @@ def test_the_same_file_again_closes_the_rejects_that_it_had_once_its_feed_is_men
 
 @pytest.mark.long
 def test_a_row_that_is_refused_once_its_reject_was_closed_is_open_again(practice):
-    """LEDGER-07, CLI-CMD-04: loaded, taken back, loaded anew and refused: it goes back to who can correct it."""
+    """LEDGER-07, CLI-CMD-04: it was loaded, taken back, loaded again and refused: a person must correct it."""
     tasks = "task_id,description,status,requester_id\nt1,call,requested,d1\n"
     practice.target.refuse = lambda body: True
     practice.take(tasks, "tasks.csv")
@@ -265,7 +265,7 @@ def test_one_answer_of_several_rows_is_enough_to_correct_and_the_record_goes_who
 
 
 def test_each_reason_names_the_line_of_its_row_and_stands_beside_that_row(practice):
-    """CLI-CMD-04, FEED-FILE-09: of a response whose rows stand apart; what is about it all stands at all of them."""
+    """CLI-CMD-04, FEED-FILE-09: the rows of the response are apart. A reason about the whole is beside each row."""
     questionnaires = json.loads((HERE / "golden" / "questionnaires.json").read_text())
     practice.target.stored.update({body["id"]: body for body in questionnaires})
     text = (
@@ -310,7 +310,7 @@ def test_a_file_that_answers_two_feeds_is_left_and_said(practice):
 
 
 def test_a_row_in_doubt_keeps_its_reject_on_the_way_until_it_is_settled(practice, monkeypatch):
-    """LEDGER-07: resubmitted, then closed by the run that learns of it."""
+    """LEDGER-07: it is `resubmitted`, then closed by the run that settles the row."""
     monkeypatch.setattr("pipelines.client.client.RetryPauses.wait", lambda *_: None)
     practice.take(HEADER + "k1,p1,none,2026-01-01,\n")
     text = one(practice.export()).replace("none", "1.00").replace("k1", "k7")
@@ -326,7 +326,7 @@ def test_a_row_in_doubt_keeps_its_reject_on_the_way_until_it_is_settled(practice
 
 @pytest.mark.publishes("import_row")
 def test_each_line_of_a_record_that_was_sent_says_when_that_was_first(practice):
-    """REPORT-01: of a record that two files had, refused both times; none of a line that was not sent."""
+    """REPORT-01: a record was in two files and refused both times. A line that was not sent has no such time."""
     practice.target.refuse = lambda body: body["amount"]["value"] == 1.25
     practice.take(HEADER + "k1,p1,1.25,2026-03-01,\nk2,p1,2.50,2026-03-01,\n", "payments-1.csv")
     practice.take(HEADER + "k1,p1,1.25,2026-03-02,\nk2,p1,2.50,2026-03-01,\n", "payments-2.csv")
@@ -341,7 +341,7 @@ def test_each_line_of_a_record_that_was_sent_says_when_that_was_first(practice):
 
 @pytest.mark.parametrize("additions", [True, False], ids=["bundles", "bare"])
 def test_a_refused_row_has_all_reasons_where_the_target_offers_validate(additions, practice):
-    """EXTRA-VALIDATE-02, CLI-CMD-04: a create is refused for the first alone."""
+    """EXTRA-VALIDATE-02, CLI-CMD-04: the refusal of a create has the first reason only."""
     negative, other = "the balance would be negative", "the claim is another patient's"
     practice.target.additions = additions
     practice.target.refuse = lambda body: body["amount"]["value"] > 2
@@ -357,7 +357,7 @@ def test_a_refused_row_has_all_reasons_where_the_target_offers_validate(addition
 
 
 def test_reasons_that_cannot_be_had_leave_a_refusal_as_it_is(practice, monkeypatch):
-    """EXTRA-VALIDATE-02: what fails to say more is asked three times at most, and not of more rows than a bound."""
+    """EXTRA-VALIDATE-02: a target that fails is asked three times at most, and for a bounded number of rows."""
     monkeypatch.setattr("pipelines.client.client.RetryPauses.pauses", lambda _: iter(()))
     practice.target.additions = False
     practice.target.refuse = lambda body: True
@@ -374,7 +374,7 @@ def test_reasons_that_cannot_be_had_leave_a_refusal_as_it_is(practice, monkeypat
 
 @pytest.mark.parametrize("additions", [True, False], ids=["bundles", "bare"])
 def test_an_interrupt_ends_the_asking_for_reasons_too(additions, practice):
-    """LEDGER-02: of a paced target, the reasons of one bundle would take minutes."""
+    """LEDGER-02: at a target with a request limit the reasons of one bundle would take minutes."""
     practice.target.additions = additions
     practice.target.refuse = lambda body: True
 
@@ -397,11 +397,11 @@ def test_an_interrupt_ends_the_asking_for_reasons_too(additions, practice):
 
 
 EDITED = ("1.23457E+15", "{}x", "'{}", '"=""{}"""', "{}-2026112703365123565")
-"""How programs change the id of a reject, as CSV."""
+"""Ids of rejects as spreadsheet programs change them, as CSV."""
 
 
 def test_a_row_whose_reject_id_a_program_has_changed_is_set_aside(practice):
-    """LEDGER-07: it would go as if it named nothing, and its reject could be answered once more."""
+    """LEDGER-07: otherwise it would be loaded as a new row, and its reject could be answered a second time."""
     practice.take(HEADER + "".join(f",p1,{n}.00,2026-01-0{n},\n" for n in range(1, len(EDITED) + 2)))
     header, *rows = one(practice.export()).splitlines()
     fixed = [row.replace(f",,p1,{n}.00", f",a{n},p1,{n}.00") for n, row in enumerate(rows, 1)]

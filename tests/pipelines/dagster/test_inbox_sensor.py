@@ -1,4 +1,4 @@
-"""The inbox sensor: only files that have stopped growing, each once, a feed's in one run and by name."""
+"""The inbox sensor takes each file once, when it has stopped growing. A feed's files are one run, by name."""
 
 import os
 import sys
@@ -36,7 +36,7 @@ def inbox(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow a test is, its files have just been written."""
+    """Let files of a test count as just written, however slow the test is."""
     monkeypatch.setattr("pipelines.dagster.inbox.files.QUIET", timedelta(days=1))
 
 
@@ -104,7 +104,7 @@ def test_one_look_is_enough_for_a_file_that_has_not_changed_for_some_seconds(
 def test_a_file_that_is_being_written_at_a_server_whose_clock_is_off_is_not_taken(
     inbox: Path, monkeypatch: pytest.MonkeyPatch, minutes: int, beyond: bool
 ) -> None:
-    """SCALE-03: where the server is behind it looks as if nobody had written it for minutes."""
+    """SCALE-03: if the server's clock is behind, the file looks minutes old."""
     monkeypatch.setattr("pipelines.dagster.inbox.files.QUIET", timedelta(seconds=10))
     (mounts := inbox.parent / "mounts").write_text(f"/dev/vda / ext4 rw 0 0\nserver:/ {inbox.resolve()} nfs4 rw 0 0\n")
     monkeypatch.setattr("pipelines.home.file_growth.MOUNTS", mounts)
@@ -123,7 +123,7 @@ def test_a_file_that_is_being_written_at_a_server_whose_clock_is_off_is_not_take
         assert taken() == 0
     assert taken() == 1
     old = LookContext(load_feeds(), datetime.now(UTC) + timedelta(hours=2))
-    assert look(inbox, SeenFiles(), old).number == 1  # no clock is wrong by so much
+    assert look(inbox, SeenFiles(), old).number == 1  # more than any clock is wrong
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says whether a program has a file open to write")
@@ -288,7 +288,7 @@ def test_a_file_that_was_not_received_is_asked_for_again_with_growing_pauses(inb
 
 
 def test_a_file_that_was_asked_for_while_the_clock_was_ahead_is_due_after_its_pause(inbox: Path) -> None:
-    """STATE-HOME-01: else it would lie there until the clock is where it was."""
+    """STATE-HOME-01: otherwise it would wait until the clock reaches that time again."""
     put(inbox, "payments-1.csv")
     catalog, seen = load_feeds(), SeenFiles()
     for ahead in (timedelta(days=400), timedelta(days=400)):

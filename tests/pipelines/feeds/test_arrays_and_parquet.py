@@ -79,7 +79,7 @@ def test_an_array_in_a_zip_and_an_empty_one_are_read(tmp_path: Path) -> None:
 
 
 def test_the_objects_of_an_array_are_those_that_a_parser_finds(tmp_path, monkeypatch):
-    """A law: wherever the blocks that are read end, the objects are those of the whole text."""
+    """A law: the objects do not depend on where blocks of the file end."""
     monkeypatch.setattr(objects, "BLOCK", 7)
     draw = random.Random(3)
     for number in range(40):
@@ -142,7 +142,7 @@ def packed(table: pa.Table, **options: Any) -> bytes:
     [({"org.apache.spark.version": "3.5.1"}, "2024-03-01 12:00:00"), ({}, "2024-03-01 17:00:00")],
 )
 def test_moments_of_spark_are_in_utc_and_others_without_a_zone_in_that_of_the_feed(written_by, begins, tmp_path):
-    """FEED-FILE-08: an INT96 says neither; one of the year 9999 was read as one of 1816."""
+    """FEED-FILE-08: an INT96 has no zone. One of the year 9999 must not be read as 1816."""
     days = [datetime(2024, 3, 1, 12), datetime(9999, 12, 31)]  # noqa: DTZ001 - as the file has them
     table = pa.table({"id": ["a", "b"], "who": ["p1", "p1"], "amount": ["1.00", "2.00"], "day": days})
     file = tmp_path / "spark.parquet"
@@ -187,7 +187,7 @@ def test_values_of_every_type_are_texts(tmp_path: Path) -> None:
 
 
 def test_uuids_and_views_are_plain_texts(tmp_path: Path) -> None:
-    """FEED-FILE-08: no quotes, in which keys and references would be other ones."""
+    """FEED-FILE-08: they have no quotes, which would change keys and references."""
     name = UUID("6f1e0000-0000-4000-8000-00000000000a")
     columns = {
         "id": pa.array([name.bytes, None, name.bytes], pa.uuid()),
@@ -210,7 +210,7 @@ def test_bytes_that_are_no_text_reject_their_row(tmp_path: Path) -> None:
 
 
 def test_bytes_of_a_fixed_width_are_texts(tmp_path: Path) -> None:
-    """FEED-FILE-08, FEED-FILE-09: they came as Python writes bytes. What the feed does not name may be no text."""
+    """FEED-FILE-08, FEED-FILE-09: not Python's notation of bytes. Columns without a name in the feed may be no text."""
     columns = {
         "id": pa.array([b"k1\0\0", b"k002", b"\xff\0\0\1", None], pa.binary(4)),
         "who": pa.array([b"p1", b"p2", b"p3", None], pa.binary(2)).dictionary_encode(),
@@ -262,7 +262,7 @@ def test_a_value_is_the_text_that_a_csv_would_have(case: str, tmp_path: Path) ->
 
 
 def test_a_large_key_that_came_as_a_float_is_no_key(tmp_path: Path) -> None:
-    """FEED-FILE-09: its last figures may be lost, so that two records would be one."""
+    """FEED-FILE-09: its last digits may be lost, so that two records would have one key."""
     found = read(packed(pa.Table.from_pylist([payment(2.0**60), payment(7.0)])), tmp_path, "till.parquet")
     assert [message[:25] for _, _, message in rejected(found)] == ["a spreadsheet has made a "] * 2
 
@@ -284,7 +284,7 @@ def test_a_nested_column_that_the_feed_names_by_its_position_is_told(tmp_path: P
     ],
 )
 def test_a_day_that_no_calendar_has_rejects_its_row_alone(days: Any, good: list[Any], tmp_path: Path) -> None:
-    """It ended the whole import as a fault of the program, and each later one that came by the file."""
+    """Otherwise every import would end at this file with a fault of the program."""
     table = pa.table({"id": ["a", "b"], "who": ["p1", "p2"], "amount": ["1.00", "2.00"], "day": days})
     found = read(packed(table), tmp_path, "till.parquet")
     assert accepted(found) == good
@@ -292,7 +292,7 @@ def test_a_day_that_no_calendar_has_rejects_its_row_alone(days: Any, good: list[
 
 
 def of_long_texts() -> pa.Table:
-    """Rows that share a text, which the file holds once."""
+    """Return rows that share a text, which the file holds once."""
     shared = pa.DictionaryArray.from_arrays(pa.array([0] * 20), pa.array(["x" * (3 << 20)]))
     return pa.table(dict.fromkeys(payment("a"), shared))
 
@@ -340,7 +340,7 @@ def test_a_file_of_far_more_rows_than_its_size_is_refused(tmp_path, monkeypatch)
 
 
 def test_a_long_text_that_all_rows_share_is_refused(tmp_path, monkeypatch):
-    """FEED-FILE-02: it stands in the file once."""
+    """FEED-FILE-02: the file holds it only once, memory once for each row."""
     monkeypatch.setattr(parquet, "ALWAYS_TAKEN", 1_000_000)
     shared = pa.DictionaryArray.from_arrays(pa.array([0] * 2_000), pa.array(["x" * 100_000]))
     table = pa.table(dict.fromkeys(payment("a"), shared))
@@ -349,7 +349,7 @@ def test_a_long_text_that_all_rows_share_is_refused(tmp_path, monkeypatch):
 
 
 def test_rows_of_long_lists_are_read_a_few_at_a_time(tmp_path: Path) -> None:
-    """FEED-FILE-08: a file of 1 KB took 2 GB."""
+    """FEED-FILE-08: otherwise a file of 1 KB could take 2 GB."""
     columns = {name: [cell] * 400 for name, cell in payment("a").items()}
     (tmp_path / "till.parquet").write_bytes(packed(pa.table(columns | {"list": pa.array([[None] * 10_000] * 400)})))
     feed = FeedFile(name="a", source="a", kind="payments", files=("a",))
@@ -365,7 +365,7 @@ def test_rows_of_long_lists_are_read_a_few_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_draft_of_each_form_says_its_form_and_columns(tmp_path: Path) -> None:
-    """CLI-CMD-15: and what it drafts is a feed that reads the file, once it is decided."""
+    """CLI-CMD-15: once its decisions are made, the draft is a feed that reads the file."""
     many = [payment(f"k{number}", f"{number}.50") for number in range(9)]
     names = list(many[0])
     cells: list[list[Cell]] = [["Till"], names, *[list(each.values()) for each in many]]  # type: ignore[list-item]

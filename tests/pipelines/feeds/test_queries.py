@@ -1,4 +1,4 @@
-"""Feeds with a query on a database: what is new comes as a batch, nothing is missed, and nothing is sent in doubt."""
+"""Feeds with a query on a database: new rows become a batch, no row is missed, and unclear rows stop the feed."""
 
 import json
 import os
@@ -43,7 +43,7 @@ DAYS = [(NOW - timedelta(days=n)).strftime("%Y-%m-%d %H:%M:%S") for n in range(2
 
 
 class Till:
-    """A database of payments, and the feed that asks it."""
+    """A database of payments, and the feed that queries it."""
 
     def __init__(self, home, monkeypatch):
         self.path = home.parent / "till.db"
@@ -61,7 +61,7 @@ class Till:
             database.executemany(statement, rows) if rows else database.execute(statement)
 
     def fill(self, number):
-        """As many payments as this, with a long note each, in place of those that were there."""
+        """Replace the payments in the database by a number of payments with long notes."""
         self.do("delete from payments")
         numbers = f"with recursive n(i) as (select 1 union all select i + 1 from n where i < {number})"
         self.do(f"insert into payments {numbers} select i, 'p1', 1.5, '2026-03-01', printf('%0500d', i) from n")
@@ -88,7 +88,7 @@ def counts(found):
 
 
 def test_what_is_new_comes_with_a_days_overlap_and_the_mark_is_a_fact(till, practice, chartferry):
-    """FEED-FILE-01, STATE-HOME-01: rows that came late, within a day of the newest, are not missed."""
+    """FEED-FILE-01, STATE-HOME-01: rows that were added late, within a day of the newest one, are not missed."""
     till.add(("a", "p1", 12.5, DAYS[9]), ("b", "p1", 3, DAYS[8]))
     code, found = imported(chartferry)
     assert (code, counts(found)) == (0, [("finished", 2, 0)])
@@ -105,7 +105,7 @@ def test_what_is_new_comes_with_a_days_overlap_and_the_mark_is_a_fact(till, prac
 
 
 def test_no_row_is_missed_for_an_empty_watermark_or_one_in_another_form(till, practice, chartferry):
-    """FEED-FILE-01: each is less than any date, as texts go."""
+    """FEED-FILE-01: as a text, such a value sorts before any date."""
     till.feed.write_text(till.feed.read_text().replace('paid_on = "changed"', 'paid_on = { constant = "2026-03-01" }'))
     till.add(("a", "p1", 12.5, DAYS[9]))
     assert imported(chartferry)[0] == 0
@@ -118,7 +118,7 @@ def test_no_row_is_missed_for_an_empty_watermark_or_one_in_another_form(till, pr
 
 
 def test_the_same_rows_are_the_same_batch_in_whatever_order_they_come(till, practice, chartferry):
-    """A batch is known by the hash of its rows, and one that has ended is not run through again."""
+    """A batch is known by the hash of its rows. A finished one is not run again."""
     till.says("")
     till.add(("a", "p1", 1, DAYS[3]), ("b", "p1", 1, DAYS[3]), ("b", "p1", 2, DAYS[3]))
     assert imported(chartferry)[0] == 3
@@ -145,7 +145,7 @@ def test_rejects_of_a_query_are_a_csv_with_the_rows_number_and_go_back_in(till, 
 
 @pytest.mark.long
 def test_a_mark_is_not_kept_of_rows_that_were_stopped(till, practice, chartferry):
-    """The next import asks for them again."""
+    """The next import queries them again."""
     till.says(BY_CHANGE)
     till.feed.write_text("max_rejects = 0\n" + till.feed.read_text())
     till.add(("a", "p1", 1, DAYS[3]), ("b", "", 1, DAYS[2]))
@@ -173,7 +173,7 @@ def test_a_watermark_that_went_back_sends_nothing_and_names_the_way(till, practi
 
 
 def test_a_changed_query_reads_all(till, practice, chartferry):
-    """Rows that it did not give before may be older than the mark."""
+    """Rows that the former query left out may be older than the watermark."""
     till.add(("a", "p1", 1, DAYS[19]), ("b", "p1", 1, DAYS[3]))
     till.feed.write_text(till.feed.read_text() + "\n[take]\nreceipt = 'b'\n")
     assert counts(imported(chartferry)[1]) == [("finished", 1, 0)]
@@ -221,7 +221,7 @@ def test_a_database_that_is_away_or_another_is_one_sentence(url, more, said, til
 
 
 def test_a_slow_database_is_given_up(till, tmp_path):
-    """It holds nobody up for longer than the feed says, and its query is ended."""
+    """The query is ended after the time that the feed sets."""
     slow = "with recursive n(i) as (select 1 union all select i + 1 from n) select count(*) as receipt from n"
     before = "select receipt, patient, amount, changed, note from payments where note <> ':x';"
     till.feed.write_text(FEED.replace("{more}", "wait_seconds = 1").replace(before, slow))
@@ -237,7 +237,7 @@ def test_a_slow_database_is_given_up(till, tmp_path):
 
 
 def test_a_row_of_the_future_is_no_mark():
-    """What comes before it would be missed for good."""
+    """Otherwise all rows before it would be missed."""
     newest = NewestWatermarks(NOW)
     for value in (NOW - timedelta(days=2), NOW + timedelta(days=400), None):
         newest.note(value)
@@ -257,7 +257,7 @@ def test_times_that_have_a_zone_since_are_not_compared_with_a_mark_without():
 @pytest.mark.parametrize("number", [float, Decimal])
 @pytest.mark.parametrize("what", ["nan", "inf", "-inf"])
 def test_a_number_that_is_not_finite_is_no_mark(number, what):
-    """Databases keep such numbers, and no later query could begin there."""
+    """Databases can hold such numbers, and no later query could begin there."""
     newest = NewestWatermarks(NOW)
     for value in (number(what), number(7), number(what)):
         newest.note(value)
@@ -280,7 +280,7 @@ def test_a_query_goes_back_by_the_overlap(mark, overlap, found):
 
 
 def test_a_watermark_that_is_a_number_needs_an_overlap(till, practice, chartferry):
-    """Nobody else knows how late a row may come. It is said before anything is loaded."""
+    """Only the user knows how late a row may be added. The mistake is named before anything is loaded."""
     till.says('watermark = "amount"')
     till.add(("k1", "p1", 1, DAYS[0]))
     code, found = imported(chartferry)
@@ -291,7 +291,7 @@ def test_a_watermark_that_is_a_number_needs_an_overlap(till, practice, chartferr
 
 
 def test_a_number_mistyped_far_ahead_hides_no_rows(till, practice, chartferry):
-    """Nor does one that an earlier version took for the newest, from which on nothing was read."""
+    """Nor does one that an earlier version stored as its watermark, after which it read nothing."""
     till.says('watermark = "amount"\noverlap = 2')
     till.add(*((f"k{n}", "p1", n, DAYS[5]) for n in range(1, 20)), ("typo", "p1", 5000, DAYS[5]))
     assert counts(imported(chartferry)[1]) == [("finished", 20, 0)]
@@ -323,7 +323,7 @@ print(most_memory() >> 10)
 
 
 def test_rows_are_handed_on_some_at_a_time(till, tmp_path, monkeypatch):
-    """The law of the next one, by what is in use at once."""
+    """Ten times as many rows need less than twice the memory."""
     monkeypatch.setattr("pipelines.feeds.reading.query.ROWS_AT_ONCE", 50)
     monkeypatch.setattr("pipelines.feeds.reading.chunks.CHUNK", 50)
     feed, to, peaks = load_feed(till.feed), tmp_path / "rows", []
@@ -342,7 +342,7 @@ def test_rows_are_handed_on_some_at_a_time(till, tmp_path, monkeypatch):
 @pytest.mark.long
 @pytest.mark.parametrize(("many", "more"), [(30_000, 15), (200_000, 50)])
 def test_many_rows_need_no_more_memory_than_some(many, more, till, tmp_path):
-    """Rows are handed on some thousand at a time."""
+    """Rows are passed on some thousands at a time."""
     needed = []
     for rows in (many // 10, many):
         till.fill(rows)
@@ -374,7 +374,7 @@ def test_a_rehearsal_and_a_dry_run_ask_too_and_keep_no_mark(till, practice, char
 
 
 def test_dagster_asks_by_a_job_of_its_own(till, practice):
-    """What the command line would import; a failure is a sentence."""
+    """It imports the same rows as the command line. A failure is one sentence."""
     till.add(("a", "p1", 1, DAYS[3]))
     definitions = build_definitions({**os.environ, "CHARTFERRY_HOME": str(practice.home)})
     job = definitions.get_job_def("query_till")

@@ -1,4 +1,4 @@
-"""The inbox beyond the home: a folder, or a prefix of an object store, of which each object is taken once."""
+"""The inbox outside the home: a folder, or a prefix of an object store. Each object is taken once."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ def states(done: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def test_each_object_is_taken_once_and_stays(beyond, target, asked):
-    """SCALE-03: with its control totals; what lies deeper, or begins with a dot, is not looked at."""
+    """SCALE-03: with its control totals. Objects in subfolders, and names that begin with a dot, are ignored."""
     beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,", "k2,p1,2.00,2026-03-01,")
     beyond.put("payments-1.csv.control.json", text=json.dumps({"rows": 2}))
     beyond.put("payments-2.csv", "k3,p1,3.00,2026-03-01,")
@@ -51,7 +51,7 @@ def test_control_totals_come_along_and_hold(beyond, target, asked):
 
 
 def test_a_file_that_is_put_again_after_its_totals_were_mended_is_loaded(beyond, target, asked):
-    """SCALE-03: an etag may be a hash of the bytes, so that the time tells the same file put again."""
+    """SCALE-03: an etag may be a hash of the bytes, so that only the time shows that a file was put again."""
     beyond.put("payments-2.csv", "k3,p1,3.00,2026-03-01,")
     beyond.put("payments-2.csv.control.json", text=json.dumps({"rows": 2}))
     assert states(asked("import")) == [("payments-2.csv", "stopped")]
@@ -84,7 +84,7 @@ def test_control_totals_that_come_late_are_compared_and_those_of_no_file_are_nam
 
 
 def test_a_kill_before_the_run_takes_mended_totals_again(beyond, target, asked, monkeypatch):
-    """SCALE-03: an object is noted once a run of its batch was begun."""
+    """SCALE-03: an object counts as taken when a run of its batch has begun."""
     beyond.put("payments-2.csv", "k3,p1,3.00,2026-03-01,")
     beyond.put("payments-2.csv.control.json", text=json.dumps({"rows": 2}))
     assert states(asked("import")) == [("payments-2.csv", "stopped")]
@@ -97,7 +97,7 @@ def test_a_kill_before_the_run_takes_mended_totals_again(beyond, target, asked, 
 
 
 def test_each_target_takes_what_is_there(beyond, target, asked, tmp_path):
-    """SCALE-03: and a note is an object of its own, whatever else was taken."""
+    """SCALE-03: the note about each taken object is a separate object."""
     beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")
     notes = stores.Folder(tmp_path / "notes")
     one, other = (ObjectInbox(beyond.place, stores.store_at(beyond.place), notes, name) for name in ("one", "other"))
@@ -111,7 +111,7 @@ def test_each_target_takes_what_is_there(beyond, target, asked, tmp_path):
 
 
 def test_what_was_written_just_now_is_looked_at_twice(beyond, target, asked, monkeypatch):
-    """SCALE-03: and waits where it has changed in between."""
+    """SCALE-03: it waits if it has changed between the two looks."""
     monkeypatch.setattr("pipelines.importing.objects.QUIET", timedelta(seconds=10))
     beyond.ago = timedelta(0)
     beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")
@@ -171,7 +171,7 @@ def test_a_kill_before_the_note_takes_it_into_the_same_batch(beyond, target, ask
 
 
 def test_a_purge_does_not_bring_it_back(beyond, target, asked, chartferry):
-    """SCALE-03: what others keep there is theirs to remove."""
+    """SCALE-03: the objects belong to others, who remove them."""
     beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")
     batch = asked("import")["batches"][0]["batch_id"]
     assert chartferry("purge", batch)[0] == 0
@@ -221,13 +221,13 @@ def test_an_inbox_that_is_out_of_reach_is_one_sentence_and_nothing_is_lost(beyon
 def test_an_export_that_comes_in_part_or_not_at_all_is_taken_whole_later(
     beyond, target, chartferry, asked, monkeypatch, wrong, said
 ):
-    """SCALE-03: none of what came of it is a batch."""
+    """SCALE-03: the received part does not become a batch."""
     monkeypatch.setattr(stores, "TRIES", 1)
     beyond.put("payments-1.csv", *(f"k{number},p1,{number}.00,2026-03-01," for number in range(1, 9)))
     beyond.bucket.wrong = wrong
     code, out, err = chartferry("import")
     beyond.bucket.wrong = None
-    away = wrong != "half"  # which the listing is not
+    away = wrong != "half"  # `half` cuts objects, not the listing
     place = "" if wrong == "page" else "s3://bucket/in/box: "
     wanted = f"the inbox cannot be reached: {place}{said}" if away else said
     assert (code, wanted in out + err) == (6 if away else 4, True)
@@ -238,7 +238,7 @@ def test_an_export_that_comes_in_part_or_not_at_all_is_taken_whole_later(
 
 @pytest.mark.parametrize("beyond", ["bucket"], indirect=True)
 def test_the_mark_of_the_folder_itself_is_no_export(beyond, target, asked):
-    """SCALE-03: consoles put an empty object there that is named as the prefix."""
+    """SCALE-03: web consoles create an empty object with the name of the prefix."""
     beyond.bucket.objects["in/box/"] = (b"", datetime.now(UTC) - timedelta(hours=1))
     beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")
     done = asked("import")
@@ -247,7 +247,7 @@ def test_the_mark_of_the_folder_itself_is_no_export(beyond, target, asked):
 
 @pytest.mark.parametrize("beyond", ["bucket"], indirect=True)
 def test_an_object_that_is_not_given_out_holds_up_no_other_and_is_named(beyond, target, chartferry, asked):
-    """SCALE-03: it may be archived, or closed to these credentials."""
+    """SCALE-03: it may be archived, or not readable with these credentials."""
     beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")
     beyond.put("payments-2.csv", "k2,p1,2.00,2026-03-01,")
     beyond.bucket.closed = {"in/box/payments-1.csv"}
@@ -266,7 +266,7 @@ def test_an_object_that_is_not_given_out_holds_up_no_other_and_is_named(beyond, 
 def test_an_object_that_a_program_put_below_no_name_holds_up_no_other_and_is_named(
     beyond, target, chartferry, asked, name
 ):
-    """SCALE-03: by a prefix and a name that were joined; the library lists none beside it."""
+    """SCALE-03: a program joined prefix and name wrongly. The library then lists no other object."""
     beyond.put(name, "k1,p1,1.00,2026-03-01,")
     for number in (2, 3):
         beyond.put(f"payments-{number}.csv", f"k{number},p1,{number}.00,2026-03-01,")
@@ -292,7 +292,7 @@ def test_an_object_that_a_program_put_below_no_name_holds_up_no_other_and_is_nam
 def test_an_object_whose_name_has_a_control_character_is_named_and_what_sorts_behind_it_is_taken(
     beyond, target, chartferry, asked, name, shown, seen
 ):
-    """SCALE-03: what sorts before it on its page cannot be listed, and is taken once it is gone."""
+    """SCALE-03: objects before it on its page cannot be listed, and are taken when it is removed."""
     beyond.put(name, "k9,p1,9.00,2026-03-01,")
     for number, each in enumerate(("1", "2", "3", "2a"), 1):
         beyond.put(f"payments-{each}.csv", f"k{number},p1,{number}.00,2026-03-01,")
@@ -310,7 +310,7 @@ def test_an_object_whose_name_has_a_control_character_is_named_and_what_sorts_be
 def test_an_unreadable_name_that_no_listing_gets_past_is_named_and_nothing_is_lost(
     beyond, target, chartferry, asked, monkeypatch
 ):
-    """SCALE-03: as in a store that knows no listing from behind a name on."""
+    """SCALE-03: for example, in a store that cannot list from a name on."""
     listing = type(beyond.bucket).listing
     monkeypatch.setattr(type(beyond.bucket), "listing", lambda *said: listing(*said[:-1], ""))
     beyond.put("a\tb.csv", "k1,p1,1.00,2026-03-01,")
@@ -363,7 +363,7 @@ def test_machines_that_share_ledger_and_batches_take_each_object_once(machines, 
 
 
 def test_an_object_with_a_time_that_lies_ahead_waits_for_a_second_look(beyond, tmp_path):
-    """SCALE-03: as where the clock of a store is ahead."""
+    """SCALE-03: for example, if the clock of the store is ahead."""
     beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")
     store = stores.store_at(beyond.place)
     inbox = ObjectInbox(beyond.place, store, stores.Folder(tmp_path / "notes"), "here")
@@ -378,7 +378,7 @@ def test_an_object_with_a_time_that_lies_ahead_waits_for_a_second_look(beyond, t
 def test_each_object_of_a_server_that_speaks_a_clouds_protocol_is_taken_once(
     scheme: str, serve: Served, home, target, asked, tmp_path, monkeypatch
 ):
-    """SCALE-03: of more names than a page has, with control totals, and again where it was put again."""
+    """SCALE-03: more objects than a page holds, with control totals; an object that is put again is taken again."""
     assert home.exists()
     place = f"{scheme}://exports/in/box"
     monkeypatch.setenv("CHARTFERRY_INBOX", place)

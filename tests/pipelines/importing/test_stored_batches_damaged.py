@@ -1,4 +1,4 @@
-"""Batches at a store that is not as it was left: what is gone, cut, strange or in the way there."""
+"""Batches at a damaged store: missing, cut, strange or obstructing files."""
 
 import contextlib
 import hashlib
@@ -30,7 +30,7 @@ PAID = ROWS.partition("k3")[0]
 @pytest.mark.long
 @FOLDER
 def test_what_writers_left_beside_entries_and_copies_of_the_journal_is_passed_over(machines, target):
-    """SCALE-03: halves of a copy that was killed, and what people put there."""
+    """SCALE-03: parts of a copy that was killed, and files that people put there."""
     machines.put("one")
     machines.asked("one", "import")
     shared = Path(machines.place)
@@ -70,7 +70,7 @@ def test_a_file_that_goes_while_a_folder_is_listed_is_passed_over(tmp_path, monk
 
 
 def test_a_log_with_a_gap_is_not_written_into(place, tmp_path):
-    """SCALE-03: nor taken for one that ends there."""
+    """SCALE-03: the log does not count as one that ends at the gap either."""
     one = batches_at(place, tmp_path / "one")
     folder = a_batch(one)
     one.keep("payments-1", *SOURCE)
@@ -89,7 +89,7 @@ def test_a_log_with_a_gap_is_not_written_into(place, tmp_path):
 
 @pytest.mark.parametrize("file", ["manifest.json", "warnings.parquet", "sha256"])
 def test_a_file_of_any_name_is_purged(place, tmp_path, file):
-    """SCALE-03: its name may be one of those that outlast a purge in the folder of a run."""
+    """SCALE-03: also if its name is one that a purge keeps in the folder of a run."""
     one = batches_at(place, tmp_path / "one")
     folder = a_batch(one, file=file)
     (folder / "run-1").mkdir()
@@ -122,7 +122,7 @@ def test_rows_of_a_run_without_a_file_are_no_purged_batch(place, tmp_path):
 
 @pytest.mark.long
 def test_what_was_put_just_after_a_purge_goes_with_the_next(machines, target, tmp_path):
-    """SCALE-03: the machine that put it was killed before the entry that names it."""
+    """SCALE-03: the machine that put the file was killed before it wrote the entry for it."""
     machines.put("one", PAID)
     batch = machines.asked("one", "import")["batches"][0]["batch_id"]
     machines.asked("one", "import")
@@ -171,7 +171,7 @@ def test_a_batch_that_the_ledger_does_not_know_is_not_looked_for(machines, targe
 
 @FOLDER
 def test_dagster_names_a_file_that_another_machine_took_in(machines, target):
-    """SCALE-03: and the batch alone, where the store is out of reach."""
+    """SCALE-03: if the store cannot be reached, it names the batch only."""
     machines.put("one")
     batch = machines.asked("one", "import")["batches"][0]["batch_id"]
     log, place = logging.getLogger("test"), RunWorkplace(machines.home("two"), os.environ)
@@ -207,7 +207,7 @@ def test_what_names_the_lines_of_others_is_brought_with_their_rows(machines, tar
 
 
 def test_rows_that_a_killed_run_never_kept_go_with_a_purge_elsewhere(place, tmp_path):
-    """SCALE-03: also where a command was killed between reading of the purge and doing so. Later runs keep theirs."""
+    """SCALE-03: also if a command was killed after it had read of the purge. Later runs keep their rows."""
     one, two = (batches_at(place, tmp_path / name) for name in ("one", "two"))
     folder = a_batch(one)
     one.keep("payments-1", *SOURCE)
@@ -239,7 +239,7 @@ def killed(*_: object) -> None:
 @pytest.mark.long
 @FOLDER
 def test_a_shared_folder_that_is_not_mounted_is_not_made_anew(machines, target):
-    """SCALE-03: a machine would go on in a store of its own."""
+    """SCALE-03: otherwise a machine would go on with a store of its own."""
     machines.put("one")
     machines.asked("one", "import")
     shared, aside = Path(machines.place), Path(f"{machines.place}.aside")
@@ -262,7 +262,7 @@ def test_a_shared_folder_that_is_not_mounted_is_not_made_anew(machines, target):
 
 @FOLDER
 def test_a_place_that_gets_another_name_is_not_begun_anew_without_its_batches(machines, target, monkeypatch):
-    """SCALE-03: as that of a clinic which is renamed. What a lost machine had received was seen by nobody then."""
+    """SCALE-03: for example, if a clinic is renamed. The files that a lost machine received would be lost unseen."""
     machines.put("one")
     machines.asked("one", "import")
     machines.put("two", "k4,p1,4.00,2026-03-01,\n")
@@ -282,7 +282,7 @@ def test_a_place_that_gets_another_name_is_not_begun_anew_without_its_batches(ma
 
 
 def test_the_manifest_of_a_run_is_kept_before_the_copy_of_the_journal(machines, target, monkeypatch):
-    """SCALE-03: the ledger says that the run is done, and nobody would keep it later."""
+    """SCALE-03: the ledger would have a finished run whose manifest is never stored."""
     machines.put("one")
     with monkeypatch.context() as patched:
         patched.setattr(StoredBatches, "keep_journal", out_of_reach)
@@ -302,7 +302,7 @@ def out_of_reach(*_: object) -> None:
 @pytest.mark.parametrize("damage", ["changed", "gone"])
 @pytest.mark.parametrize("name", ["payments.csv", "payments-2.csv"])
 def test_the_same_file_mends_what_is_damaged_at_the_store(machines, target, damage, name):
-    """SCALE-03: under whatever name."""
+    """SCALE-03: under any name."""
     machines.put("one")
     batch = machines.asked("one", "import")["batches"][0]["batch_id"]
     machines.loses("one")
@@ -321,7 +321,7 @@ def test_the_same_file_mends_what_is_damaged_at_the_store(machines, target, dama
 
 
 def test_control_totals_stay_where_the_same_bytes_come_to_two_machines_at_once(place, tmp_path):
-    """SCALE-03: under two names, of which one has control totals beside it."""
+    """SCALE-03: under two names, one of them with control totals beside it."""
     one, two = (batches_at(place, tmp_path / name) for name in ("one", "two"))
     folder = a_batch(one, file="a.csv")
     (folder / "source" / "a.csv.control.json").write_text("{}")
@@ -340,9 +340,7 @@ def test_control_totals_stay_where_the_same_bytes_come_to_two_machines_at_once(p
 @pytest.mark.long
 @FOLDER
 def test_a_run_is_of_the_name_that_its_machine_took(machines, target, monkeypatch):
-    """SCALE-03: two machines take the same bytes at once: the later one has found none at the store. The first one told
-    of a file that nobody had given to it.
-    """
+    """SCALE-03: two machines take the same bytes at once. Each must report the name of its own file."""
     machines.put("one", file="payments-a.csv")
     machines.put("two", file="payments-b.csv")
 
@@ -381,7 +379,7 @@ def test_batches_and_copies_have_places_of_their_own(machines, target, monkeypat
 
 @pytest.mark.parametrize("within", ["in", "in/deep/er", "log"])
 def test_a_place_within_another_is_refused(place, tmp_path, within):
-    """SCALE-03: whichever came first; nothing is written there."""
+    """SCALE-03: in either order, and nothing is written there."""
     if "://" not in place:
         (Path(place) / within).mkdir(parents=True)
         (Path(place) / "one" / within).mkdir(parents=True)

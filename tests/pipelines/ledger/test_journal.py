@@ -1,4 +1,4 @@
-"""The journal beside a ledger: lost, older, torn, damaged, of another ledger, on a full disk, in many segments."""
+"""The journal: with a lost or older ledger, torn, damaged, of another ledger, on a full disk, in segments."""
 
 import errno
 import gzip
@@ -68,7 +68,7 @@ def test_every_prefix_of_a_journal_gives_the_ledger_of_that_moment(path: Path, c
 
 
 def test_who_only_reads_waits_for_nobody_who_was_stopped_between_journal_and_commit(path: Path) -> None:
-    """CLI-CMD-03: it reads the ledger as it was before."""
+    """CLI-CMD-03: it reads the ledger in the state before that."""
     with closing(Ledger.open(path)) as ledger:
         send(ledger, "k1")
         before = rows_of(ledger)
@@ -142,7 +142,7 @@ def test_a_full_disk_leaves_neither_half_a_line_nor_half_a_fact(path: Path, monk
 
 
 def test_what_was_written_down_and_not_committed_is_there_at_the_next_write(path: Path) -> None:
-    """LEDGER-01: a process that ends between the journal and the commit."""
+    """LEDGER-01: the process ended between the journal and the commit."""
     with closing(Ledger.open(path)) as ledger:
         send(ledger, "k1")
         in_step = ledger._in_step
@@ -204,7 +204,7 @@ def test_the_journal_is_its_owners_alone(path: Path) -> None:
 
 
 def test_a_step_of_the_schema_begins_a_segment_with_all_that_the_tables_have(path: Path) -> None:
-    """LEDGER-20: what a step makes of the rows is not told by earlier facts."""
+    """LEDGER-20: earlier facts do not contain the changes of a migration."""
     with closing(Ledger.open(path)) as ledger:
         send(ledger, "k1")
         before = rows_of(ledger)
@@ -225,7 +225,7 @@ def test_a_step_of_the_schema_begins_a_segment_with_all_that_the_tables_have(pat
 def test_a_step_of_the_schema_opens_the_rejects_that_an_undo_had_left_closed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LEDGER-17, LEDGER-20: the tables that were there, and those from the journal, come to the same."""
+    """LEDGER-17, LEDGER-20: the migrated tables equal those that the journal gives."""
     with closing(Ledger.open(path)) as ledger:
         journal = journal_of(ledger).path
         leave_closed(ledger, monkeypatch)
@@ -260,14 +260,14 @@ def test_a_step_of_the_schema_leaves_rejects_on_their_way_that_say_not_since_whe
 
 
 def of_yesterday(journal: Path) -> str:
-    """Make a journal one of an earlier schema; return its text."""
+    """Turn a journal into one of an earlier schema. Return its text."""
     text = journal.read_text().replace(f'"schema":{SCHEMA_VERSION}', f'"schema":{SCHEMA_VERSION - 1:>2}')
     journal.write_text(text)
     return text
 
 
 def test_a_journal_whose_snapshot_is_of_an_earlier_version_is_named_where_the_ledger_is_lost(path: Path) -> None:
-    """LEDGER-20: the version that wrote it can make the ledger again; this one guesses nothing."""
+    """LEDGER-20: only the version that wrote it can make the ledger again. This version guesses nothing."""
     with closing(Ledger.open(path)) as ledger, ledger.transaction():
         ledger.tell("take_in", ["entry", ["target", "key"], [[1, "k1"]]], lambda: None)
     lose(path)
@@ -276,7 +276,7 @@ def test_a_journal_whose_snapshot_is_of_an_earlier_version_is_named_where_the_le
 
 
 def test_a_transaction_is_on_the_disk_by_one_flush(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LEDGER-01: that of the journal; the tables are made from it."""
+    """LEDGER-01: the flush of the journal, from which the tables can be made."""
     flushed: list[None] = []
     with closing(Ledger.open(path)) as ledger, ledger.lease(TARGET) as lease:
         start(ledger, "payments-a")
@@ -293,7 +293,7 @@ def test_a_transaction_is_on_the_disk_by_one_flush(path: Path, monkeypatch: pyte
 def test_a_journal_that_is_begun_is_there_with_all_rows_or_not_at_all(
     path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, anew: bool, within: str
 ) -> None:
-    """LEDGER-20: killed, or the disk full, while it is begun; what the tables had is not cleared for it."""
+    """LEDGER-20: also after a kill or on a full disk. The tables are not cleared before it is complete."""
     with closing(Ledger.open(path, clock)) as ledger:
         a_history(ledger)
         before = rows_of(ledger)
@@ -316,7 +316,7 @@ def no_room(*_: object) -> None:
 
 
 def test_numbers_of_a_transaction_that_is_not_committed_are_kept_when_it_is_replayed(path: Path) -> None:
-    """LEDGER-20: without them its records would be rows that nobody sees."""
+    """LEDGER-20: without these numbers its records would be invisible."""
     with closing(Ledger.open(path)) as ledger, ledger.lease(TARGET) as lease:
         start(ledger, "payments-a")
         event.listen(ledger._writing, "commit", no_room)
@@ -329,7 +329,7 @@ def test_numbers_of_a_transaction_that_is_not_committed_are_kept_when_it_is_repl
 
 @pytest.mark.parametrize("how", ["gap", "rot", "twice"])
 def test_a_last_line_that_is_whole_and_wrong_is_not_cut(path: Path, how: str) -> None:
-    """LEDGER-20: it was flushed, so that something may have been sent after it."""
+    """LEDGER-20: it was flushed, so that a row may have been sent after it."""
     with closing(Ledger.open(path)) as ledger:
         send(ledger, "k1", "k2")
     lose(path)
@@ -345,7 +345,7 @@ def test_a_last_line_that_is_whole_and_wrong_is_not_cut(path: Path, how: str) ->
 
 @pytest.mark.parametrize("arguments", [-1, 1])
 def test_a_fact_of_an_earlier_version_lacks_what_came_since_and_none_has_more(path: Path, arguments: int) -> None:
-    """LEDGER-20: a verb may be given parameters with defaults, which say what it did before."""
+    """LEDGER-20: a verb may get new parameters whose defaults mean its former behaviour."""
     with closing(Ledger.open(path)) as ledger:
         a_history(ledger)
         ledger.finish_batch(TARGET, "payments-a", "finished", {"created": 2})
@@ -367,7 +367,7 @@ def test_a_fact_of_an_earlier_version_lacks_what_came_since_and_none_has_more(pa
 
 
 def test_a_closing_of_an_earlier_version_closes_what_is_answered(path: Path, clock: Clock) -> None:
-    """LEDGER-20: it told the keys that had landed. The rule of today goes by the tables."""
+    """LEDGER-20: that fact names the keys that had landed. Today's rule reads the tables."""
     with closing(Ledger.open(path, clock)) as ledger:
         a_history(ledger)
         ledger.reject(TARGET, *OF, "payments-a", [Reject(3, 1, "k3", "rule", None, None, None, [])])
@@ -389,7 +389,7 @@ def test_a_closing_of_an_earlier_version_closes_what_is_answered(path: Path, clo
 
 
 def test_a_fact_of_any_verb_can_be_replayed_by_a_command_that_needs_few_of_them() -> None:
-    """LEDGER-20: the modules of verbs that no command has read yet are read then."""
+    """LEDGER-20: modules of verbs are imported when a fact needs them."""
     ledger = Path(verbs.__file__).parent
     have = {path.stem for path in ledger.glob("*.py") if re.search(r"^ *@verb$", path.read_text(), re.MULTILINE)}
     assert have == set(verbs.MODULES)

@@ -1,4 +1,4 @@
-"""Parts of a batch: every lane in one of them, each held by one worker, taken up by another when that one is gone."""
+"""Parts of a batch: each lane is in one part, and one worker has each part, until another takes it over."""
 
 import itertools
 import os
@@ -97,7 +97,7 @@ def test_two_workers_never_have_one_part(ledger, lease) -> None:
         ledger.confirm(first)
         first.done("{}")
     with second:
-        pass  # without an outcome: it is free again
+        pass  # the part has no outcome, so that it is free again
     again = claimed(ledger, lease)
     assert (again.number, again.attempts) == (second.number, 2)
     with pytest.raises(LeaseLost):
@@ -116,7 +116,7 @@ def test_a_part_that_another_claims_just_now_is_passed_over(ledger, lease, addre
 
 
 def test_an_answer_that_a_slow_worker_writes_late_is_not_put_in_doubt(ledger, lease, tmp_path, monkeypatch):
-    """SCALE-02, LEDGER-04: it lost its part, and still tells what it knows while its rows are put in doubt."""
+    """SCALE-02, LEDGER-04: it has lost its part, and still writes its outcomes while its rows are put in doubt."""
     of = (TARGET, "default", "PaymentNotice")
     ledger.start_batch(TARGET, "payments-1", feed="payments", source=of[1], resource_type=of[2])
     part, sending = claimed(ledger, lease), ledger.sending
@@ -150,7 +150,7 @@ def test_no_part_is_begun_once_one_found_that_the_target_cannot_be_used(ledger, 
 
 
 def test_a_sign_of_life_goes_out_where_counts_cannot_be_read(ledger, lease) -> None:
-    """SCALE-02, LEDGER-10: they change in another thread."""
+    """SCALE-02, LEDGER-10: another thread changes the counts meanwhile."""
 
     def counting():
         raise RuntimeError("dictionary changed size during iteration")
@@ -183,7 +183,7 @@ def test_a_silent_worker_loses_its_part_and_a_part_is_not_begun_for_ever(ledger,
 
 
 def test_who_takes_the_target_over_waits_for_its_workers(ledger, lease) -> None:
-    """SCALE-02, LEDGER-10: they may be sending yet; after it they have no part, and can claim none."""
+    """SCALE-02, LEDGER-10: they may still be sending. After the takeover they have no part, and can claim none."""
     part = claimed(ledger, lease)
     with ledger.transaction() as connection:
         connection.execute(update(t.lease).values(machine="another", heartbeat_at="2026-01-01"))
@@ -201,7 +201,7 @@ def test_who_takes_the_target_over_waits_for_its_workers(ledger, lease) -> None:
 
 
 def test_holders_that_fell_silent_one_after_another_do_not_keep_the_target_for_ever(ledger, lease, monkeypatch) -> None:
-    """SCALE-02, LEDGER-10: the leader of a load gives signs of life less often than those who load its parts."""
+    """SCALE-02, LEDGER-10: the leader of a load sends heartbeats less often than its workers."""
     monkeypatch.setattr("pipelines.ledger.lease.SILENCE_SECONDS", 0.1)
     claimed(ledger, lease)
     with ledger.transaction() as connection:
@@ -235,7 +235,7 @@ class Nobody(workers.Workers):
 
 
 class OneThatDies(workers.Workers):
-    """A worker that dies right after the parts were read; the next one does all. wanted: how many each time."""
+    """A worker that dies right after the parts were read; the next one loads all. wanted: the asked-for workers."""
 
     can_start = True
 
@@ -277,7 +277,7 @@ def test_a_target_that_was_taken_over_ends_the_load_and_one_without_workers_does
 
 
 def test_a_worker_that_hangs_loses_its_part_to_whoever_watches(ledger, lease, clock, monkeypatch) -> None:
-    """SCALE-02, LEDGER-10: not before it was silent for a while, and not to another worker that looks at a clock."""
+    """SCALE-02, LEDGER-10: only after a time of silence, and not to another worker that compares clocks."""
     monkeypatch.setattr("pipelines.ledger.lease.SILENCE_SECONDS", 0.5)
     part, looks = claimed(ledger, lease), list[int]()
     worker: Any = SimpleNamespace(at_work=["it"], can_start=False)
@@ -300,7 +300,7 @@ def test_a_worker_that_hangs_loses_its_part_to_whoever_watches(ledger, lease, cl
 def test_who_joins_a_load_goes_by_signs_of_life_whatever_the_clock_of_its_leader_says(
     ledger, lease, monkeypatch, off: timedelta
 ) -> None:
-    """SCALE-03: a worker that is a minute ahead would else find no load to join, and one behind follow a dead one."""
+    """SCALE-03: otherwise a worker with a fast clock would join no load, and one with a slow clock a dead one."""
     monkeypatch.setattr("pipelines.ledger.lease.SILENCE_SECONDS", 0.1)
     passed = itertools.count(0, 0.04)
     monkeypatch.setattr("pipelines.ledger.lease.time", SimpleNamespace(monotonic=lambda: next(passed)))
@@ -358,7 +358,7 @@ def test_a_part_whose_worker_dies_while_the_parts_are_read_is_begun_again(ledger
     [(1, "1 of 2 parts is not done"), (BEGINNINGS, f"1 of 2 parts was begun {BEGINNINGS} times")],
 )
 def test_a_load_with_a_part_without_an_outcome_says_so(attempts: int, said: str) -> None:
-    """SCALE-02: also where its last counts are those of all its rows."""
+    """SCALE-02: also if its last counts include all its rows."""
     answers = SimpleNamespace(take_in=lambda *_: None)
     book: Any = SimpleNamespace(loaded=LoadCounts(), refused=set(), closing=SimpleNamespace(answers=answers))
     counts = PartLoaded(LoadCounts(Counter(created=5))).as_text()
@@ -411,7 +411,7 @@ def test_status_tells_which_parts_are_done_and_who_has_the_others(ledger, lease,
 
 
 def test_status_tells_of_no_part_once_its_loader_is_gone(ledger, lease) -> None:
-    """SCALE-02: they are remains, which the next load lays out anew."""
+    """SCALE-02: its parts are remains, which the next load replaces."""
     assert len(parts_under_way(ledger, TARGET)) == 2
     with ledger.transaction() as connection:
         connection.execute(update(t.lease).values(machine="another", heartbeat_at="2026-01-01"))

@@ -52,7 +52,7 @@ def response(*items: dict[str, Any], of: str = "q1") -> tuple[datetime | None, d
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """A home of whose tables those are made in memory that most tests look at."""
+    """A home whose tables of answers are made in memory."""
     publish_only(monkeypatch, wide=True)
     with unpublished(tmp_path) as made:
         made.questionnaires = [CHECK_UP]
@@ -61,7 +61,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 @pytest.fixture
 def whole(tmp_path: Path) -> Iterator[World]:
-    """A home whose publications are whole."""
+    """A home whose publications make all tables."""
     made = World(tmp_path)
     made.questionnaires = [CHECK_UP]
     yield made
@@ -93,7 +93,7 @@ def test_each_answer_is_a_row_with_its_words_and_without_its_free_text(world: Wo
 
 @pytest.mark.parametrize("beyond", ["1e999", "NaN"])
 def test_an_answer_that_no_double_holds_is_none(world: World, beyond: Any) -> None:
-    """The client hands such a number on as a text."""
+    """The client passes such a number on as a text."""
     carry_over(world, "QuestionnaireResponse", {"r1": response(number("Mood", beyond), number("7-weight (kg)", 2))})
     world.publish()
     assert world.rows("SELECT link_id, kind, number FROM answer") == [("7-weight (kg)", "number", 2.0)]
@@ -115,7 +115,7 @@ def test_a_questionnaire_becomes_a_wide_table_whose_comments_have_the_words(worl
 
 
 def test_free_text_is_published_only_where_the_home_says_so(whole: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it does not, no table has it."""
+    """Otherwise no table has it."""
     answer_in_full(whole)
     (whole.home / "reports.toml").write_text("publish_free_text = true\n")
     with monkeypatch.context() as patch:
@@ -144,7 +144,7 @@ def test_answers_to_a_question_that_the_questionnaire_no_longer_has_keep_their_c
 
 
 def columns(world: World, table: str) -> list[str]:
-    """The columns of a wide table behind those that each has."""
+    """Return the columns of a wide table without those that every wide table has."""
     shown = f"SELECT column_name FROM duckdb_columns() WHERE table_name = '{table}' ORDER BY column_index"
     return [name for (name,) in world.rows(shown)][3:]
 
@@ -152,7 +152,7 @@ def columns(world: World, table: str) -> list[str]:
 def test_another_questionnaire_whose_name_gives_a_table_that_is_there_has_its_id_behind_the_name(
     whole: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one that was seen first keeps the table, and a name that the home gives comes before all."""
+    """The questionnaire that was seen first keeps the table; a name that the home gives has precedence."""
     publish_only(monkeypatch, wide=True)
     whole.read()
     whole.questionnaires.append(questionnaire("check-up 2", question("x"), of="a-2"))
@@ -194,7 +194,7 @@ def test_a_copy_of_a_questionnaire_shares_its_table(world: World) -> None:
 
 @pytest.mark.long
 def test_versions_of_one_canonical_url_share_a_table_with_the_questions_of_all(world: World) -> None:
-    """A question that is answered in another way has a column for each."""
+    """A question with another kind of answer has a column for each kind."""
     url = "http://example.org/mood"
     now = [question("mood", "decimal"), question("sleep", "choice", "bad")]
     first = questionnaire("Mood", question("mood", "choice", "low")) | {"url": url, "version": "1"}
@@ -211,7 +211,7 @@ def test_versions_of_one_canonical_url_share_a_table_with_the_questions_of_all(w
 
 
 def versions(first: dict[str, Any], second: dict[str, Any]) -> list[dict[str, Any]]:
-    """Two versions of one canonical url, which ask one question each."""
+    """Return two versions of one canonical URL, with one question each."""
     url = {"url": "http://example.org/mood"}
     return [questionnaire("Mood", first) | url, questionnaire("Mood", second, of="q2") | url]
 
@@ -220,7 +220,7 @@ def versions(first: dict[str, Any], second: dict[str, Any]) -> list[dict[str, An
 def test_a_linkid_that_a_version_uses_for_another_question_has_a_column_for_each_and_all_are_told(
     whole: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The old form is gone from the target, and its answers stay what they were."""
+    """The target no longer has the old questionnaire. Its answers keep their meaning."""
     publish_only(monkeypatch, *PAGED, wide=True)
     was, now = question("1", "choice", "low"), question("1", "choice", "low", text="How is your sleep?")
     whole.questionnaires = versions(was, now)[:1]
@@ -260,7 +260,7 @@ IN_TWO_VERSIONS: tuple[tuple[dict[str, Any], dict[str, Any], bool], ...] = (
     (meant("1", "Never", OWN), meant("1", "Always", OWN), False),
     (meant("1", "Never", LOINC), meant("1", "Nie", LOINC), True),
 )
-"""What a question of two versions of a questionnaire has besides, and whether it is one."""
+"""Differences between a question in two versions of a questionnaire, and whether it is still the same question."""
 
 
 @pytest.mark.long
@@ -302,7 +302,7 @@ def test_signs_that_carry_a_meaning_are_compared_and_others_are_not(one: str, ot
 
 @pytest.mark.long
 def test_a_response_that_names_a_canonical_url_is_of_that_questionnaire(world: World) -> None:
-    """Of several with one url, that without a version is meant by the url alone."""
+    """If several have one URL, the URL without a version means the one without a version."""
     urls = ({"url": "http://x.org/one"}, {"url": "http://x.org/two"}, {"url": "http://x.org/two", "version": "3"})
     asked = [question("mood", "choice", "low")]
     world.questionnaires = [questionnaire(f"Form {n}", *asked, of=f"q{n}") | more for n, more in enumerate(urls, 1)]

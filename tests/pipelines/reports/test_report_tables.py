@@ -1,4 +1,4 @@
-"""What `sql/reports` says becomes tables without other change; a broken file leaves the last publication as it is."""
+"""Each file in `sql/reports` becomes a table without other code; a broken one leaves the last publication."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ SELECT = "SELECT report_id\nFROM diagnostic_report\n"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of sql/reports that the publication reads."""
+    """A copy of `sql/reports`, which publications read."""
     copy = tmp_path / "sql"
     shutil.copytree(sql_folder(), copy)
     monkeypatch.setattr("pipelines.reports.tables.sql_folder", lambda: copy)
@@ -46,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Lets publications make a few of our tables."""
+    """Let publications make only a few of our tables."""
     return partial(publish_only, monkeypatch)
 
 
@@ -116,7 +116,7 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
 
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A world that is published, with a report more since."""
+    """A published world that has one more report since."""
     made = World(tmp_path_factory.mktemp("published"))
     with pytest.MonkeyPatch.context() as patch:
         publish_only(patch)
@@ -272,7 +272,7 @@ def test_payments_count_once_and_by_day(world: World, only: Callable[..., None])
 
 
 def test_open_rejects_are_counted_by_age_and_rule(world: World, only: Callable[..., None]) -> None:
-    """REPORT-16: one as old as each age begins, and one an hour younger."""
+    """REPORT-16: for each age group, one reject at its lower bound, and one an hour younger."""
     only("reject_by_age", "reject_by_rule")
     import_payments(world)
     batch, reasons = "payments-222222222222", [Reason("FEED-1", None, "paid_on", "not a date", False)]
@@ -390,7 +390,7 @@ def test_answers_are_counted_by_question_and_code_however_deep_they_lie(
 
 @pytest.mark.long
 def test_a_task_is_what_was_sent_of_it_and_a_purged_one_counts_no_more(world: World, only: Callable[..., None]) -> None:
-    """A later run of the file, by a changed feed, reads another owner; it sends nothing."""
+    """A later run of the file by a changed feed reads another owner, and sends nothing."""
     only("task", "import_row")
     batch = carry_over(world, "Task", {"k1": (ago(1), task(owner="d1"))})
     first, second = (world.home / "batches" / batch / name for name in ("run-1", "run-2"))
@@ -406,7 +406,7 @@ def test_a_task_is_what_was_sent_of_it_and_a_purged_one_counts_no_more(world: Wo
 
 
 def test_a_folder_of_views_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """VIEW-02: its tables would be missing, and nothing would say so."""
+    """VIEW-02: otherwise its tables would be missing unseen."""
     (tmp_path / "views").write_text("no folder")
     with pytest.raises(BrokenTable, match=r"views cannot be read: Not a directory"):
         report_tables(tmp_path)

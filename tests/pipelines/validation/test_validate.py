@@ -178,7 +178,7 @@ BROKEN_ROWS = {
 
 @pytest.mark.parametrize("case", BROKEN_ROWS)
 def test_no_response_goes_on_without_a_row_that_could_not_be_read(case: str, tmp_path: Path) -> None:
-    """FEED-FILE-02, FEED-FILE-04: whatever the key is made of, the response that the row is of is one reject."""
+    """FEED-FILE-02, FEED-FILE-04: whatever the key is made of, the whole response of that row is one reject."""
     name, content = BROKEN_ROWS[case]
     found = validated(content, tmp_path, name, ANSWERS)
     rejects = rows(found, "rejects")
@@ -219,7 +219,7 @@ def test_payments_are_sent_by_date_then_line_across_chunks(tmp_path: Path) -> No
 def test_tasks_are_sent_as_they_stand_and_repeats_are_found_across_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FEED-FILE-05, LEDGER-13: rows, whole resources and lines that cannot be read by turns, keys that come again."""
+    """FEED-FILE-05, LEDGER-13: alternating rows, whole resources and unreadable lines, with repeated keys."""
     monkeypatch.setattr(grouping, "ROWS", 7)
     row = {"description": "Call", "status": "requested", "requester_id": "d1"}
     resource: dict[str, object] = {"resourceType": "Task", "intent": "unknown", "description": "Call"}
@@ -255,7 +255,7 @@ def test_the_content_hash_is_that_of_the_record_and_not_of_clock_target_or_file(
 
 
 def test_labels_without_a_text_are_no_labels(tmp_path: Path) -> None:
-    """FEED-TASK-04, LEDGER-13: however that is written. Ledgers of older versions know such a task by another hash."""
+    """FEED-TASK-04, LEDGER-13: in any notation. Ledgers of older versions have another hash for such a task."""
     task: dict[str, object] = {"task_id": "a", "description": "Call", "status": "requested", "requester_id": "d1"}
     tasks = [task, *(task | {"labels": none} for none in ("", [], " ; ", [" "], None))]
     found = validated("".join(json.dumps(each) + "\n" for each in tasks), tmp_path, "tasks.ndjson")
@@ -309,7 +309,7 @@ paid_on = "paid_on"
 
 
 def test_cents_with_three_digits_behind_their_sign_could_be_a_thousand_times_as_much(tmp_path: Path) -> None:
-    """FEED-FILE-09: a scale makes no amount of what is none; what it makes itself is clear."""
+    """FEED-FILE-09: a scale makes no amount of such a text; amounts that the scale itself makes are unambiguous."""
     toml = """
 name = "till"
 kind = "payments"
@@ -339,7 +339,7 @@ paid_on = "paid_on"
     ],
 )
 def test_a_number_of_json_has_no_thousands_where_a_text_may(amount: str, taken: dict[str, int], tmp_path: Path) -> None:
-    """FEED-FILE-09, FEED-PAY-03: as one of Parquet. A key has all digits, as records have that were loaded before."""
+    """FEED-FILE-09, FEED-PAY-03: nor has one of Parquet. A key keeps all digits, like those of earlier loads."""
     toml = f"""
 name = "till"
 kind = "payments"
@@ -360,7 +360,7 @@ paid_on = "paid_on"
 
 
 def test_an_amount_is_the_same_content_however_a_number_is_written(tmp_path: Path) -> None:
-    """FEED-FILE-09: such a record is known by what it was before."""
+    """FEED-FILE-09: the record keeps the content hash that it had in earlier versions."""
     text = "".join(
         f'{{"payment_id": "k", "patient_id": "p1", "amount": {number}, "paid_on": "2026-03-01"}}\n'
         for number in ("12.34", "12.340", "12.3400")
@@ -400,7 +400,7 @@ def test_every_accepted_payment_is_in_a_total(whole: bool, strict: bool, tmp_pat
 
 
 def test_long_texts_are_in_their_rows_again_once_these_are_sorted(tmp_path: Path) -> None:
-    """FEED-FILE-09: they lie aside meanwhile, in accepted rows as in rejects."""
+    """FEED-FILE-09: during the sort they are kept in another place, for accepted rows and rejects."""
     texts = {f"k{number}": f"{number} " + "é" * (3_000 * (number % 3)) + "." for number in range(40)}
     lines = "".join(f"{name},{text},requested,d1\n" for name, text in reversed(texts.items()))
     long = "x" * 5_000

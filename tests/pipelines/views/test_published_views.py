@@ -37,7 +37,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 @pytest.fixture
 def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """The same, with the files of publications."""
+    """A home without views of its own, whose publications write files."""
     publish_only(monkeypatch)
     made = World(tmp_path)
     (made.home / "views").mkdir()
@@ -151,7 +151,7 @@ MEASURED: dict[str, Any] = {
 
 
 def show(world: World, *resources: dict[str, Any]) -> None:
-    """Let the target show these, and publish."""
+    """Let the target have these resources, and publish."""
     results = [f"Observation/{each['id']}" for each in resources if each["resourceType"] == "Observation"]
     world.reports = [report("r1", result=[{"reference": each} for each in results])]
     of = {kind: [each for each in resources if each["resourceType"] == kind] for kind in VIEWED}
@@ -162,7 +162,7 @@ def show(world: World, *resources: dict[str, Any]) -> None:
 
 
 def test_views_of_every_resource_come_with_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """VIEW-02: no text of people is in them."""
+    """VIEW-02: they hold no free text about people."""
     publish_only(monkeypatch, *OURS)
     show(world, TASK, FORM, FILLED, PAID, MEASURED)
     rows = {name: world.rows(f"FROM {name} ORDER BY ALL") for name in OURS}
@@ -211,7 +211,7 @@ def test_views_of_every_resource_come_with_it(world: World, monkeypatch: pytest.
 
 @pytest.mark.long
 def test_items_below_answers_are_rows_too_at_any_depth(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """VIEW-02: R4 hangs the questions that an answer leads to below that answer."""
+    """VIEW-02: in R4, the items that follow from an answer are nested under that answer."""
     publish_only(monkeypatch, "questionnaire_response_item")
     last = {"linkId": "years", "answer": [{"valueInteger": 9}]}
     packs = {"linkId": "packs", "answer": [{"valueDecimal": 1.5, "item": [last]}, {"valueDecimal": 2}]}
@@ -234,7 +234,7 @@ def test_items_below_answers_are_rows_too_at_any_depth(world: World, monkeypatch
 
 @pytest.mark.long
 def test_odd_resources_stop_none_of_the_views_that_come_with_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """VIEW-02: a target of another make may show elements of other shapes, several where one belongs, and doubles."""
+    """VIEW-02: a target of another make may have elements of other shapes, lists for single values, and doubles."""
 
     def odd(body: dict[str, Any], value: Any) -> dict[str, Any]:
         return {name: each if name in ("resourceType", "id") else value for name, each in body.items()}
@@ -283,7 +283,7 @@ def test_the_views_that_come_with_it_describe_every_column() -> None:
     [*(pytest.param(kind, marks=pytest.mark.long) for kind in ("PaymentNotice", "QuestionnaireResponse")), "Task"],
 )
 def test_a_view_is_published_of_what_others_write_too(world: World, kind: str) -> None:
-    """VIEW-02: what is gone is left out, and a type that was never read gives a table without rows."""
+    """VIEW-02: deleted resources are left out. A type that was never read gives a table without rows."""
     put(world, ID, resource=kind)
     world.publish()
     assert world.rows("FROM mine") == []

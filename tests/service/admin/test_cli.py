@@ -28,7 +28,7 @@ def store(tmp_path):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """A running service over a store with the small world: (store, address)."""
+    """A running service over a store with the small reference data: (store, address)."""
     store = tmp_path_factory.mktemp("served") / "s.duckdb"
     assert run("load", "--store", store, WORLD).returncode == 0
     with serving("--store", store, "--port", 0) as (_, line):
@@ -112,9 +112,9 @@ def test_a_request_under_way_is_finished_before_the_end(store):
     ids=["alone", "for a parent"],
 )
 def test_serve_ends_well_however_often_it_is_asked_to(store, until_stdin_closes):
-    """CLI-SVC-03: also while it closes its store, without a word on objects that DuckDB's library takes for lost.
+    """CLI-SVC-03: also while it closes its store, and without warnings of DuckDB's library about leaked objects.
 
-    The process is begun truly: a forked one ends by other ways.
+    The process is started by `subprocess`: a forked one ends in another way.
     """
     asked = [sys.executable, "-m", "fhir_service", "serve", "--store", str(store), "--port", "0", *until_stdin_closes]
     pipe = subprocess.PIPE
@@ -155,7 +155,7 @@ def test_a_store_that_another_process_holds_is_named_and_left_alone(served, tmp_
             ("client", "add", "--name", "x"),
             ("audit",),
         ]
-        with ThreadPoolExecutor(len(commands)) as pool:  # they wait some seconds for it
+        with ThreadPoolExecutor(len(commands)) as pool:  # the commands wait some seconds for it
             results = list(pool.map(lambda command: run(*command, "--store", store), commands))
         for result in results:
             assert (result.returncode, result.stdout) == (5, "")
@@ -167,7 +167,7 @@ def test_a_store_that_another_process_holds_is_named_and_left_alone(served, tmp_
 
 
 def test_a_command_waits_for_a_service_that_starts(served, tmp_path):
-    """CLI-SVC-11: it has its store before it can be asked; whoever came then was told to go through it."""
+    """CLI-SVC-11: a starting service holds its store before it answers. A command waits for that."""
     store, _ = served
     hidden = run_file(store).rename(tmp_path / "hidden.run")
     asked = [sys.executable, "-m", "fhir_service", "client", "list", "--store", str(store)]
@@ -193,14 +193,16 @@ def test_a_second_service_over_a_store_names_the_first(served):
         b"nonsense\r\n\r\n",
         b"GET /Task HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
         b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n",
-        pytest.param(b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 20_000 + b"\r\n", marks=pytest.mark.long),  # five seconds
+        pytest.param(
+            b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 20_000 + b"\r\n", marks=pytest.mark.long
+        ),  # for five seconds
         b"GET / HTTP/1.1\r\nx: " + b"y" * 100_000,
         b"GET /" + b"y" * 100_000,
     ],
     ids=["nonsense", "negative length", "path", "many headers", "endless header", "endless path"],
 )
 def test_what_is_no_http_is_a_bad_request_in_json(served, sent):
-    """COMMON-01: and it holds no memory: the head of a request is bounded."""
+    """COMMON-01: it takes no memory either: the head of a request is bounded."""
     host, port = served[1].removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         with contextlib.suppress(OSError):
@@ -328,7 +330,7 @@ def test_refused_records_are_named_in_a_file_and_the_exit_code(store, tmp_path):
     ],
 )
 def test_a_file_that_is_no_reference_data_is_one_line_and_loads_nothing(store, tmp_path, name, content):
-    """CLI-SVC-05, CLI-SVC-07: a mistake in the command. What an earlier load refused stays listed."""
+    """CLI-SVC-05, CLI-SVC-07: it is a mistake in the command. The refused records of an earlier load stay listed."""
     refused_file = store.with_name("s.duckdb.refused.ndjson")
     refused_file.write_text("earlier\n")
     file = tmp_path / name
@@ -343,7 +345,7 @@ def test_a_file_that_is_no_reference_data_is_one_line_and_loads_nothing(store, t
 def test_a_folder_within_the_reference_data_that_cannot_be_read_is_one_line_and_nothing_is_loaded(
     store, tmp_path, monkeypatch
 ):
-    """CLI-SVC-05: else its records would be missing, and nobody would know."""
+    """CLI-SVC-05: otherwise its records would be missing unseen."""
     closed, look = tmp_path / "in" / "closed", os.scandir
     closed.mkdir(parents=True)
     (tmp_path / "in" / "p.ndjson").write_text('{"resourceType": "Patient", "id": "p1"}\n')

@@ -1,4 +1,4 @@
-"""Clients, tokens and scopes, over a store of their own with a clock that is set by hand."""
+"""Clients, tokens and scopes, over a new store with a clock that tests move."""
 
 import asyncio
 import base64
@@ -184,7 +184,7 @@ def test_revoking_a_client_ends_its_tokens_at_once(auth, store):
 
 
 def test_a_token_that_was_met_is_known_until_it_expires_or_is_found_to_have_ended(auth, store, writer, clock):
-    """AUTH-10, AUTH-11: a create is let in by that; the store is asked later if somebody has ended it."""
+    """AUTH-10, AUTH-11: that admits a create. The store is asked later whether the token was ended."""
     client, elsewhere = auth.add_client("n"), Auth(store, writer, clock)
     digests = [hashed(bearer(auth, client).removeprefix("Bearer ")) for _ in range(2)]
     assert [auth.met(digest) for digest in digests] == [None, None]
@@ -404,7 +404,7 @@ def test_times_of_clients_are_aware(auth):
 
 
 def test_a_client_with_an_empty_scope_may_do_nothing(auth, writer, clock):
-    """AUTH-26, AUTH-03: one that an earlier version added; none is added any more."""
+    """AUTH-26, AUTH-03: an earlier version could add such a client; this one cannot."""
     client = {"client_id": "scopeless", "client_secret": "s" * 43}
     row = {"id": "scopeless", "name": "n", "secret_hash": hashed("s" * 43), "scope": "", "created_at": clock()}
     writer.transact(lambda connection: connection.execute(insert(CLIENT), [row | {"revoked_at": None}]))

@@ -79,7 +79,7 @@ MALFORMED = {
 @pytest.mark.parametrize("name", MALFORMED)
 @pytest.mark.parametrize("path", ["/Task", "/PaymentNotice", "/QuestionnaireResponse", "/", "/Task/$validate"])
 def test_a_malformed_body_is_a_bad_request(service, path, name):
-    """COMMON-32, COMMON-33, COMMON-34, COMMON-63, ERR-400-01: wherever a body is sent."""
+    """COMMON-32, COMMON-33, COMMON-34, COMMON-63, ERR-400-01: for every request with a body."""
     response = post(service, path, MALFORMED[name])
     if path == "/Task/$validate" and response.status_code == 200:
         assert {issue["code"] for issue in response.json()["issue"]} == {"invalid"}
@@ -103,7 +103,7 @@ def test_half_a_surrogate_is_no_text(service):
 
 
 def test_a_response_may_be_as_deep_as_a_body_and_no_deeper(service):
-    """Nested answers are refused for what they answer, or for their depth; never with a 500."""
+    """Nested answers are refused for their content or for their depth, never with a 500."""
     item = {"linkId": "deepest", "answer": [{"valueString": "x"}]}
     for depth in range(60):
         item = {"linkId": f"i{depth}", "answer": [{"valueString": "x", "item": [item]}]}
@@ -139,7 +139,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number[:30])
 def test_an_amount_of_any_size_and_shape(service, number):
-    """PAY-25, PAY-26, PAY-28, COMMON-35: what is no amount is refused, what is one is booked to the cent."""
+    """PAY-25, PAY-26, PAY-28, COMMON-35: a value that is not an amount is refused; an amount is booked to the cent."""
     raw = json.dumps(PAYMENT).replace('"value": 1,', f'"value": {number},')
     response = post(service, "/PaymentNotice", raw)
     assert response.status_code == NUMBERS[number], response.text
@@ -212,7 +212,7 @@ VALUES: list[Any] = [
 @pytest.mark.alike
 @pytest.mark.parametrize("kind", ["Task", "PaymentNotice", "QuestionnaireResponse"])
 def test_every_element_with_a_value_of_every_shape(service, kind):
-    """COMMON-35, COMMON-42: a value that does not fit is refused where it stands."""
+    """COMMON-35, COMMON-42: a value of a wrong shape is refused with the place of its element."""
     base = {"Task": TASK, "PaymentNotice": PAYMENT, "QuestionnaireResponse": response_of(service)}[kind]
     names = [info.alias or name for name, info in RESOURCES[kind].model.model_fields.items()]
     for name in [*names, "contained", "_status", "extra", ""]:
@@ -315,7 +315,7 @@ def test_a_hostile_text_is_a_text(service, text):
 
 @pytest.mark.parametrize("text", REFUSED, ids=ascii)
 def test_a_control_character_is_refused_everywhere(service, text):
-    """COMMON-46: in bodies, queries, forms, paths and conditions; also what a store uses inside."""
+    """COMMON-46: in bodies, queries, forms, paths and conditions; also the characters that a store uses itself."""
     bodies = [
         TASK | {"description": text},
         TASK | {"id": text},

@@ -1,4 +1,4 @@
-"""What a store in PostgreSQL promises beyond the tests that run on both: several processes, lost connections, text."""
+"""A store on PostgreSQL, beyond the tests of both databases: several processes, lost connections, text."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ from tests.support.starting import start
 
 STORES = BOTH
 BALANCE = 15025
-"""What p1 of the small world owes, in cents."""
+"""The cents that p1 of the small reference data owes."""
 
 
 # --- Several processes over one store ---------------------------------------------------------------
@@ -38,7 +38,7 @@ BALANCE = 15025
 
 @contextlib.contextmanager
 def serving(store: str, folder: Path) -> Iterator[str]:
-    """A service in a process of its own; its address."""
+    """Run a service in a separate process; yield its address."""
     arguments = command("fhir-service", "serve", "--store", store, "--port", 0)
     with start(arguments, stdout=subprocess.PIPE, text=True, env=environment(), cwd=folder) as process:
         try:
@@ -49,7 +49,7 @@ def serving(store: str, folder: Path) -> Iterator[str]:
 
 
 class Cluster:
-    """The processes over a store: two where the database is shared, else one."""
+    """The processes over a store: two if the database can be shared, else one."""
 
     def __init__(self, store: str, urls: list[str]) -> None:
         self.store, self.urls = store, urls
@@ -60,7 +60,7 @@ class Cluster:
         return str(loopback.post(f"{self.urls[0]}/auth/token", data=form).json()["access_token"])
 
     def at_once(self, number: int, make: Callable[[str], dict[str, Any]], **headers: str) -> list[httpx.Response]:
-        """Creates that are sent at once, to the processes in turn. `make` gets the base URL."""
+        """Send creates at once, to the processes in turn. `make` gets the base URL."""
         start = threading.Barrier(number)
         headers |= {"authorization": f"Bearer {self.token}"}
 
@@ -130,7 +130,7 @@ def test_50_responses_to_one_encounter_leave_one_note(cluster: Cluster) -> None:
 
 
 def test_a_revoked_client_is_refused_by_every_process_at_once(cluster: Cluster) -> None:
-    """AUTH-11: though each of them has just let it in; a search that cannot be understood says no more than another."""
+    """AUTH-11: although each has just admitted it. An invalid search gets the same 401."""
     client = json.loads(command_output("client", "add", "--store", cluster.store, "--name", "short"))
     token = cluster.new_token(client)
     paths = ("/Task?_count=0", "/Task?_count=2", "/Task?shoe=1", "/Task/none", "/fhir/Task")
@@ -145,7 +145,7 @@ def test_a_revoked_client_is_refused_by_every_process_at_once(cluster: Cluster) 
 
 @pytest.mark.parametrize("path", ["", "/fhir"])
 def test_a_token_that_ended_elsewhere_creates_nothing(cluster: Cluster, path: str) -> None:
-    """AUTH-11, AUTH-05: though each process has just created by it; a broken body says no more than a right one."""
+    """AUTH-11, AUTH-05: although each process has just created with it. An invalid body gets the same 401."""
     client = json.loads(command_output("client", "add", "--store", cluster.store, "--name", "short"))
     headers = {"authorization": f"Bearer {cluster.new_token(client)}", "content-type": "application/json"}
     addresses = [f"{url}{path}/Task" for url in cluster.urls for _ in range(2)]
@@ -170,7 +170,7 @@ def test_an_address_that_one_process_signed_is_good_at_another(cluster: Cluster)
 
 
 def test_the_store_is_well_after_all_this(cluster: Cluster) -> None:
-    """CLI-SVC-10: and the commands work beside the services."""
+    """CLI-SVC-10: the commands work while the services run."""
     assert "nothing wrong" in command_output("check", "--store", cluster.store)
     assert "tests" in command_output("client", "list", "--store", cluster.store)
     assert "unchanged" in command_output("load", "--store", cluster.store, str(WORLD))
@@ -205,7 +205,7 @@ def test_a_store_that_several_processes_make_at_once_is_one(url: str) -> None:
 
 
 def test_a_database_that_is_cut_off_is_noticed_soon(url: str) -> None:
-    """SCALE-03: unless the address says otherwise."""
+    """SCALE-03: unless its URL sets other time limits."""
     for address, seconds in ((url, "15"), (f"{url}&keepalives_idle=99", "99")):
         engine = postgresql.PostgreSql(address).open(create=False)
         raw: Any = engine.raw_connection()
@@ -228,7 +228,7 @@ def test_lost_connections_are_made_anew(shared: Running, postgres: Postgres, url
 def test_a_connection_is_asked_whether_it_is_there_once_it_has_lain(
     shared: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that does not answer is replaced; one that was just used costs no exchange."""
+    """A connection that does not answer is replaced. One that was just used costs no exchange."""
     dialect = shared.service.store._answering.dialect
     ping, asked = dialect.do_ping, list[object]()
 
@@ -319,7 +319,7 @@ def test_who_waits_too_long_for_another_process_is_refused(
 
 
 def test_text_of_any_length_and_letter_is_found(shared: Running) -> None:
-    """COMMON-47, TASK-SEARCH-02, TASK-SEARCH-03: no index is too short, and case is that of all alphabets."""
+    """COMMON-47, TASK-SEARCH-02, TASK-SEARCH-03: texts longer than an index, and the case of all alphabets."""
     long = "ключ " + "ß%_/\\" * 2000
     body = task(1, description="Ärzte ΑΣ Żółw 100%_/", identifier=[{"system": "urn:long", "value": long}])
     body["input"][0]["valueString"] = long

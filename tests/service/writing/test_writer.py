@@ -24,13 +24,13 @@ STORES = BOTH
 
 
 class _Counting:
-    """A database's own connection, that counts what is asked of it."""
+    """A driver's connection that counts its statements."""
 
     def __init__(self, connection: Any, seen: list[str]) -> None:
         self._connection, self._seen = connection, seen
 
     def execute(self, sql: Any, *args: Any, **options: Any) -> Any:
-        """A statement as text or bytes, or kept parsed."""
+        """Run a statement: a text, bytes, or a prepared one."""
         text = sql.decode() if isinstance(sql, bytes) else str(getattr(sql, "query", sql))
         into = re.match(r"INSERT INTO (\w+)", text)
         self._seen.append(f"append {into[1]}" if into else text)
@@ -56,7 +56,7 @@ def _counted(appender: Any, seen: list[str]) -> Any:
 
 @contextmanager
 def straight_to_the_tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """While nothing is stored ahead of the tables: as entries that change something, or are many."""
+    """Let nothing be stored ahead of the tables, as for updates and large batches."""
     with monkeypatch.context() as patch:
         patch.setattr(commits, "MOST_AHEAD", -1)
         yield
@@ -86,7 +86,7 @@ def test_a_batch_takes_as_many_statements_however_many_creates_it_has(
             answers = send(fresh_service.client, entries)
         assert {answer["status"] for answer in answers} == {"201"}
         counts.append(len(seen))
-    # The first one may ask which identifiers there are at all; PostgreSQL takes its rows together.
+    # The first one may read all identifiers; PostgreSQL takes its rows together.
     assert max(counts) <= 14
     assert counts[1] == counts[2]
 
@@ -94,7 +94,7 @@ def test_a_batch_takes_as_many_statements_however_many_creates_it_has(
 def test_the_rows_of_one_create_go_into_all_their_tables_by_one_statement(
     fresh_service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over PostgreSQL, where a small batch costs what its statements cost."""
+    """On PostgreSQL, where statements are the cost of a small batch."""
     if not fresh_service.service.store.dialect.shared:
         pytest.skip("a file takes the rows of single creates ahead of its tables")
     made = task(1) | {"input": [{"type": {"text": "label"}, "valueString": f"label {n}"} for n in range(3)]}
@@ -108,7 +108,7 @@ def test_the_rows_of_one_create_go_into_all_their_tables_by_one_statement(
 def test_rows_that_may_wait_for_others_go_into_one_table_after_the_other(
     fresh_service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over PostgreSQL, where batches that take these tables in several orders could wait for each other in a ring."""
+    """On PostgreSQL, where batches that write these tables in different orders could deadlock."""
     if not fresh_service.service.store.dialect.shared:
         pytest.skip("nobody else writes to a file")
     answers = {
@@ -137,7 +137,7 @@ def test_rows_that_may_wait_for_others_go_into_one_table_after_the_other(
 
 
 def test_concurrent_creates_are_committed_together(fresh_service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits for the writer becomes one batch: fewer batches than requests."""
+    """Requests that wait for the writer become one batch: there are fewer batches than requests."""
     held = threading.Event()
     writer = fresh_service.service.writer
     blocker = threading.Thread(target=lambda: writer.transact(lambda _: held.wait(10)))
@@ -158,7 +158,7 @@ def test_concurrent_creates_are_committed_together(fresh_service: Running, monke
 def test_clients_that_write_again_and_again_share_their_commits(
     fresh_service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They do not take turns, each waiting for the commit of the other."""
+    """They do not alternate, each waiting for the other's commit."""
     monkeypatch.setattr(line, "COMPANY", 2.0)
     held: list[int] = []
     monkeypatch.setattr(fresh_service.service.writer._commits, "_committed", held.append)
