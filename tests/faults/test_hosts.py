@@ -102,7 +102,7 @@ def agree(deployment: Deployment, host: Host, source: Paid) -> None:
     assert (code, json.loads(out[out.index("{") :])["differences"]) == (0, [])
 
 
-def test_of_three_hosts_one_is_killed_with_its_disk_and_all_is_there_once(deployment: Deployment) -> None:
+def test_each_record_is_there_once_after_one_of_three_hosts_was_killed_with_its_disk(deployment: Deployment) -> None:
     """SCALE-01, SCALE-02, SCALE-03: each loads by two workers; the target has one loader at a time."""
     source: Paid = Counter()
     first, second, third = (deployment.host(rows, name, source) for rows, name in ((ROWS, "a"), (FEW, "b"), (FEW, "c")))

@@ -105,7 +105,7 @@ def test_keys_of_every_kind_are_found_again_in_transactions(hapi: Hapi, tmp_path
     assert sorted(key for key, _ in there(hapi.url, "odd", "Task")) == sorted(odd)
 
 
-def test_what_is_there_twice_is_named_one_by_one(hapi: Hapi, tmp_path: Path) -> None:
+def test_resources_that_are_there_twice_are_named_one_by_one(hapi: Hapi, tmp_path: Path) -> None:
     """TARGET-03, CLI-CMD-17: what no import of ours makes, as a network would that doubles a create."""
     home, keys = new_home(tmp_path / "home", balances=False), [f"k{number}" for number in range(20)]
     said(home, hapi.url, "import", few_calls(home, "twice", keys))

@@ -322,7 +322,9 @@ class Accounts(History):
 @pytest.mark.parametrize(
     ("seed", "every"), [(0, 4), *(pytest.param(seed, 1, marks=pytest.mark.long) for seed in range(100))]
 )
-def test_what_the_published_tables_say_adds_up(seed, every, additions, home, target, asked, chartferry, monkeypatch):
+def test_the_figures_of_the_published_tables_add_up(
+    seed, every, additions, home, target, asked, chartferry, monkeypatch
+):
     """REPORT-18, REPORT-24: after each step, or after each of so many."""
     target.additions = additions
     publish_only(monkeypatch, *TABLES)

@@ -42,7 +42,7 @@ def test_the_database_has_connections_for_all_processes() -> None:
     assert most >= workers * POOL + 20
 
 
-def test_what_is_stopped_has_time_to_finish() -> None:
+def test_a_stopped_service_has_time_to_finish() -> None:
     assert int(COMPOSE["service"]["stop_grace_period"].removesuffix("s")) > GRACE
     assert POD["terminationGracePeriodSeconds"] > GRACE
 

@@ -68,7 +68,7 @@ def test_different_encounters_are_answered_at_once(fresh_service: Running) -> No
     assert shown == [f"Encounter/{id}" for id in encounters]
 
 
-def test_one_encounter_is_answered_in_an_order(fresh_service: Running) -> None:
+def test_simultaneous_responses_to_one_encounter_are_done_in_some_order(fresh_service: Running) -> None:
     """QR-CREATE-15, QR-NOTE-05, LIMIT-13: each is stored once, none is lost, all are in the encounter's one note."""
     body = answers(fresh_service, encounter={"reference": "Encounter/e2"})
     responses = at_once(fresh_service, [("/QuestionnaireResponse", body, {})] * 16)

@@ -131,7 +131,9 @@ def test_without_a_setting_there_is_no_rate(service: Running) -> None:
     assert {service.client.get("/Questionnaire/q-score").status_code for _ in range(200)} == {200}
 
 
-def test_a_fault_of_the_service_tells_nothing(fresh_service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_answer_to_a_fault_of_the_service_has_no_details(
+    fresh_service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """ERR-500-01, ERR-500-02: an outcome, the correlation id, no stack trace."""
 
     def broken() -> None:

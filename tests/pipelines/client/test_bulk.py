@@ -141,7 +141,7 @@ def test_a_manifest_that_cannot_be_used_is_said_in_one_sentence(tmp_path: Path, 
         ("https://there.example:x/m", "the manifest's address is none"),
     ],
 )
-def test_an_address_that_nothing_is_fetched_from_is_said(tmp_path: Path, url: str, why: str) -> None:
+def test_an_unusable_address_of_a_manifest_is_refused_with_the_reason(tmp_path: Path, url: str, why: str) -> None:
     """CLI-IMPORT-13"""
     with pytest.raises(UnreadableFile, match=why.replace("(", r"\(")) as told:
         fetch_published(url, tmp_path, {})
@@ -259,7 +259,9 @@ SIZE = len(LINES)
         (f"bytes 100-{SIZE - 1}/{SIZE}", '"v2"'),
     ],
 )
-def test_a_rest_that_is_not_the_rest_of_the_file_is_fetched_anew(tmp_path: Path, given: str, etag: str) -> None:
+def test_a_file_is_fetched_again_if_the_answer_for_its_rest_is_not_the_rest(
+    tmp_path: Path, given: str, etag: str
+) -> None:
     """CLI-IMPORT-13: otherwise a part would be taken for the whole."""
     host = Rest(tmp_path, given, b"x" * (SIZE - 100), etag)
     assert fetched(host, tmp_path)[0].read_bytes() == LINES
@@ -397,7 +399,7 @@ def test_a_publication_of_others_is_imported_once(home: Path, chartferry: Any, t
 
 
 @pytest.mark.parametrize("trickles", ["manifest.json", "a.ndjson"])
-def test_what_comes_a_byte_at_a_time_is_given_up(
+def test_a_file_that_arrives_a_byte_at_a_time_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trickles: str
 ) -> None:
     """Each single byte arrives in time."""

@@ -442,7 +442,7 @@ def test_a_token_is_asked_for_again_where_the_target_is_busy_at_the_beginning(ta
     assert not target.token_faults
 
 
-def test_a_token_address_that_is_none_is_said_at_once(target, client):
+def test_a_missing_token_address_is_named_at_once(target, client):
     """LEDGER-11"""
     target.token_faults = [Said(404)] * 2
     with pytest.raises(TargetUnusable, match="no access token: HTTP 404"):

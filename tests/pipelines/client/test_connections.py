@@ -84,7 +84,7 @@ def test_a_tunnel_that_a_proxy_refuses_is_an_error_of_the_proxy(server: Any, mon
     assert server.seen == [("target.example:443", USER)]
 
 
-def test_what_is_on_this_machine_goes_by_no_proxy(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_to_this_machine_use_no_proxy(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
     ask(f"http://127.0.0.1:{server.port}/Task")
     assert server.seen == [("/Task", None)]

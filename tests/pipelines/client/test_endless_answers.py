@@ -127,7 +127,7 @@ def test_a_request_that_is_taken_piece_by_piece_is_late(server: Any) -> None:
     client.close()
 
 
-def test_a_token_that_comes_a_byte_at_a_time_is_none(server: Any) -> None:
+def test_a_token_that_arrives_a_byte_at_a_time_is_given_up(server: Any) -> None:
     client = client_of(server, Credentials(client_id="c", client_secret="s"))
     with pytest.raises(NotSent, match="no access token: its answer did not end within 1 seconds"):
         client.create("Task", "{}")

@@ -70,7 +70,7 @@ def test_a_block_that_fails_says_so() -> None:
         work()
 
 
-def test_what_is_ignored_or_ends_the_process_at_once_stays_so() -> None:
+def test_signals_that_are_ignored_or_end_the_process_at_once_stay_so() -> None:
     before = {number: signal.signal(number, signal.SIG_IGN) for number in INTERRUPTS}
     try:
         with without_interrupts(RetryPauses()):

@@ -59,7 +59,7 @@ def target() -> Iterator[Any]:
     "extra", [created("extra"), created("extra")[:30], b"\r\n", b""], ids=["an answer", "a part", "a line", "nothing"]
 )
 @pytest.mark.parametrize("answer", [created, in_chunks, without_content])
-def test_what_comes_behind_an_answer_is_never_taken_for_the_next_one(
+def test_bytes_after_an_answer_are_never_taken_for_the_next_answer(
     target: Any, answer: Callable[[str], bytes], extra: bytes
 ) -> None:
     """LEDGER-11: of a create, it would be the id of another resource."""

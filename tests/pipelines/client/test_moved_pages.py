@@ -116,7 +116,7 @@ def pages_of(target: Changing, at_once: int) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.alike
 @pytest.mark.parametrize("at_once", AT_ONCE)
-def test_what_was_there_all_along_is_read_or_the_read_is_not_whole(at_once: int) -> None:
+def test_a_read_that_misses_a_resource_that_was_there_all_along_is_not_whole(at_once: int) -> None:
     complete = 0
     for seed in range(SEEDS):
         target = AtRandom(seed)
@@ -130,7 +130,7 @@ def test_what_was_there_all_along_is_read_or_the_read_is_not_whole(at_once: int)
 
 
 @pytest.mark.parametrize("at_once", AT_ONCE)
-def test_one_that_goes_and_one_that_comes_do_not_cancel_out(at_once: int) -> None:
+def test_a_deleted_and_a_created_resource_do_not_cancel_out(at_once: int) -> None:
     with pytest.raises(IncompleteSearch, match="its pages moved while they were read"):
         read(OneForAnother(1), at_once)
 

@@ -22,7 +22,7 @@ class Packing(Handler):
 
 
 @pytest.mark.parametrize(("feed", "changed", "make"), [("tasks", "update", task), ("answers", "supersede", response)])
-def test_what_a_gateway_packs_is_changed_all_the_same(tmp_path, feed, changed, make):
+def test_a_resource_is_updated_although_a_gateway_compresses_its_answer(tmp_path, feed, changed, make):
     """LEDGER-08: the target knows the tag of a packed answer as none of its versions."""
     target = FakeTarget(says=["transaction", "conditional", "identifier"])
     target.conflict = 412

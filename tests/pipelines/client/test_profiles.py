@@ -69,7 +69,7 @@ def test_the_software_of_the_statement_chooses_the_profile_and_a_users_file_wins
         ("conflict = 200\n", "other.toml: conflict: Input should be greater than or equal to 400"),
     ],
 )
-def test_what_is_wrong_in_a_profile_is_one_sentence(home, other, chartferry, text, why):
+def test_a_mistake_in_a_profile_is_one_sentence(home, other, chartferry, text, why):
     """TARGET-04"""
     (home / "targets").mkdir()
     (home / "targets" / "other.toml").write_text(text)

@@ -44,12 +44,12 @@ from pipelines.client.replies import (
         (0, None, "unknown"),
     ],
 )
-def test_what_a_status_says_of_a_write(status, outcome, kind):
+def test_the_status_of_an_answer_tells_whether_a_write_was_done(status, outcome, kind):
     """LEDGER-11"""
     assert Reply(status, "http://x/Task/1", outcome, not_done=(503,)).kind == kind
 
 
-def test_what_proves_nothing_of_a_target_is_unknown():
+def test_a_status_that_proves_nothing_by_the_targets_profile_is_unknown():
     """LEDGER-11: its profile says so."""
     assert Reply(503, None, {}, not_done=()).kind == "unknown"
 

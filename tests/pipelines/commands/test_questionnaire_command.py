@@ -174,6 +174,6 @@ def _written(path):
         ('{"resourceType": "Patient"}', "chartferry: q.json: the file must hold Questionnaires only\n"),
     ],
 )
-def test_what_is_no_questionnaire_is_one_line(text, said, tmp_path, chartferry):
+def test_a_file_without_a_questionnaire_is_one_line(text, said, tmp_path, chartferry):
     (tmp_path / "q.json").write_text(text)
     assert chartferry("questionnaire", "check", tmp_path / "q.json") == (4, "", said)

@@ -39,7 +39,7 @@ from tests.support.standing import PATIENCE_SECONDS, addresses, gone, processes_
 
 @pytest.mark.long
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_it_answers_at_its_addresses_and_leaves_no_process_behind(tmp_path: Path, ending: signal.Signals) -> None:
+def test_up_answers_at_its_addresses_and_leaves_no_process_behind(tmp_path: Path, ending: signal.Signals) -> None:
     """CLI-CMD-13, STATE-HOME-05: all three on loopback until interrupted; even a kill leaves nothing behind."""
     home = tmp_path / "home"
     with running_up(home, "--port", "0", "--web-port", "0") as process:
@@ -105,7 +105,7 @@ def test_a_folder_of_dagster_that_went_is_seen_and_a_home_that_went_ends_it(tmp_
 
 
 @pytest.mark.long
-def test_it_goes_on_in_a_new_folder_of_dagster(tmp_path: Path) -> None:
+def test_up_goes_on_in_a_new_folder_of_dagster(tmp_path: Path) -> None:
     """CLI-CMD-13: it says so, and what is put into the inbox then is imported."""
     home = tmp_path / "home"
     with running_up(home, "--port", "0", "--web-port", "0") as process:
@@ -122,7 +122,7 @@ def test_it_goes_on_in_a_new_folder_of_dagster(tmp_path: Path) -> None:
     assert gone(home)
 
 
-def test_what_does_not_start_says_its_last_words_and_nothing_stays(
+def test_up_says_in_one_line_why_the_service_did_not_start_and_starts_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A store that cannot be opened: one line, and the rest is never started. A toy stands for the code server."""
@@ -186,7 +186,7 @@ def test_a_log_that_has_grown_large_becomes_the_older_one_and_goes_on(tmp_path: 
     assert not rotate(tmp_path / "none.log")
 
 
-def test_it_names_every_folder_and_page(tmp_path: Path) -> None:
+def test_up_names_every_folder_and_page(tmp_path: Path) -> None:
     said: list[str] = []
     up._tell(
         [ChildProcess("service", (), tmp_path / "service.log", "http://127.0.0.1:8400/health")], tmp_path, said.append

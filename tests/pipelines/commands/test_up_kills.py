@@ -73,7 +73,7 @@ def killed(up: Standing, victim: str, batch: int, rows: int) -> bool:
 
 
 @pytest.mark.parametrize("victim", ["run", "daemon", "Dagster", "service"])
-def test_what_is_killed_in_the_middle_of_an_import_is_finished_to_the_row_and_the_cent(tmp_path, victim):
+def test_an_import_whose_process_is_killed_is_finished_to_the_row_and_the_cent(tmp_path, victim):
     """LEDGER-01, LEDGER-05, CLI-CMD-13: each five times."""
     home, chosen = tmp_path / "home", random.Random(victim)
     assert load(home, practice(tmp_path / "practice", PATIENTS)).returncode == 0
@@ -92,7 +92,7 @@ def test_what_is_killed_in_the_middle_of_an_import_is_finished_to_the_row_and_th
     assert in_the_middle > KILLS // 2
 
 
-def test_what_an_end_of_it_all_leaves_in_the_middle_the_next_start_finishes(tmp_path):
+def test_the_next_start_of_up_finishes_imports_that_its_end_cut_off(tmp_path):
     """CLI-CMD-13, LEDGER-01: ended by Ctrl-C, then killed, each in the middle of a file."""
     home, chosen = tmp_path / "home", random.Random("end")
     assert load(home, practice(tmp_path / "practice", PATIENTS)).returncode == 0

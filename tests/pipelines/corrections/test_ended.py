@@ -29,7 +29,7 @@ def discarded(practice):
 
 @pytest.mark.long
 @pytest.mark.usefixtures("discarded")
-def test_what_was_discarded_is_not_loaded_by_the_same_file(practice):
+def test_a_discarded_record_is_not_loaded_by_the_same_file(practice):
     """LEDGER-07, LEDGER-02"""
     code, found = practice.take(HEADER + ROWS["k1"] + ROWS["k2"])
     assert (code, found["totals"]["unchanged"], found["totals"]["rejected"]) == (3, 1, 1)
@@ -38,7 +38,7 @@ def test_what_was_discarded_is_not_loaded_by_the_same_file(practice):
 
 
 @pytest.mark.usefixtures("discarded")
-def test_what_was_discarded_waits_for_a_person_when_it_comes_in_a_later_file(practice):
+def test_a_discarded_record_in_a_later_file_waits_for_a_person(practice):
     """LEDGER-07: neither that file nor a retry loads it; a row with the reject's id does."""
     code, found = practice.take(HEADER + ROWS["k1"] + ROWS["k2"] + ROWS["k3"])
     assert (code, found["totals"]["created"], found["totals"]["rejected"]) == (3, 1, 1)
@@ -51,7 +51,7 @@ def test_what_was_discarded_waits_for_a_person_when_it_comes_in_a_later_file(pra
 
 
 @pytest.mark.long
-def test_what_was_loaded_under_another_key_is_not_loaded_once_more_under_its_own(practice):
+def test_a_record_that_was_loaded_under_another_key_is_not_loaded_under_its_own(practice):
     """LEDGER-07: the next complete export holds the mended row with the key that the source has for it."""
     wrong = ROWS["k2"].replace("2.00", "two")
     practice.take(HEADER + ROWS["k1"] + wrong)

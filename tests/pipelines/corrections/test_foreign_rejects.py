@@ -29,7 +29,7 @@ def test_a_batch_that_was_purged_is_not_purged_again(home, asked, chartferry):
 
 
 @pytest.mark.parametrize("why", ["1 of its rejects is open", "not finished"])
-def test_what_is_needed_for_another_target_is_not_purged(home, asked, chartferry, monkeypatch, why):
+def test_source_rows_that_another_target_needs_are_not_purged(home, asked, chartferry, monkeypatch, why):
     """CLI-CMD-16: the target that it was imported into first has all of the file."""
     path = home.parent / "payments.csv"
     path.write_text(PAYMENTS + "k1,p1,1.00,2026-01-01\n")

@@ -97,7 +97,7 @@ def test_an_export_of_nothing_says_so(practice):
     assert not (practice.home / "rejects").exists()
 
 
-def test_it_is_said_of_what_there_are_no_open_rejects(practice):
+def test_retry_and_export_name_what_has_no_open_rejects(practice):
     """CLI-CMD-04, CLI-CMD-06: other rejects may be open."""
     practice.take(HEADER + "k1,p1,none,2026-03-01,\n")
     batch = practice.take(HEADER + "k2,p1,1.00,2026-03-01,\n")[1]["batches"][0]["batch_id"]
@@ -119,7 +119,7 @@ def test_an_export_goes_into_the_batch_for_its_owner_only_and_names_one_batch_wh
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
-def test_what_was_purged_cannot_be_exported_and_is_said(practice):
+def test_rejects_of_purged_rows_are_not_exported_and_the_command_says_so(practice):
     """CLI-CMD-04"""
     batch = practice.take(HEADER + "k1,p1,none,2026-01-01,\n")[1]["batches"][0]["batch_id"]
     (practice.home / "batches" / batch / "source" / "payments.csv").unlink()
@@ -152,7 +152,7 @@ def test_a_corrected_file_goes_to_its_feed_under_any_name_and_closes_what_it_ans
     assert len(practice.created()) == 3
 
 
-def test_what_is_still_wrong_stays_open_as_corrected_last(practice):
+def test_a_wrong_correction_leaves_the_reject_open_with_its_latest_text(practice):
     """CLI-CMD-05: with one more attempt, today's reasons, and the latest text in the next export."""
     practice.take(HEADER + "k1,p1,none,2026-01-01,\nk2,p1,none,2026-01-01,\n")
     ids = practice.ids()

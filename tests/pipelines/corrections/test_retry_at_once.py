@@ -51,7 +51,7 @@ def test_refused_rows_go_once_and_what_is_wrong_still_stays_open(practice, monke
 
 @pytest.mark.alike
 @pytest.mark.parametrize("point", POINTS)
-def test_what_was_taken_back_is_loaded_once(practice, monkeypatch, point):
+def test_a_record_that_was_taken_back_is_loaded_once_by_two_retries(practice, monkeypatch, point):
     """CLI-CMD-06, LEDGER-18"""
     practice.target.additions = False
     rows = TASKS + "t1,p1,call,requested,a\nt2,p1,call,requested,a\n"

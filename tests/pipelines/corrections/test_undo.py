@@ -407,7 +407,7 @@ def test_undo_lists_payments_as_not_to_be_taken_back(home, target, asked, chartf
 
 
 @pytest.mark.publishes(*PAGED)
-def test_an_undo_is_told_by_the_page_the_tables_and_the_status(home, asked, chartferry):
+def test_page_tables_and_status_show_an_undo(home, asked, chartferry):
     """CLI-CMD-10: wherever a user looks, its records are shown as taken back."""
     tasks(home, "k1", "k2")
     batch = asked("import")["batches"][0]["batch_id"]

@@ -202,7 +202,7 @@ def test_controls_hidden_files_and_files_that_no_feed_takes_are_left_alone(inbox
     assert len(from_cursor(sensor.cursor).left) == 1
 
 
-def test_what_is_no_file_holds_no_other_up(inbox: Path) -> None:
+def test_an_entry_that_is_not_a_file_holds_no_file_up(inbox: Path) -> None:
     sensor = Sensor(inbox.parent)
     (inbox / "payments-1.csv").symlink_to("payments-1.csv")
     (inbox / "payments-2.csv").symlink_to("not-there.csv")

@@ -37,7 +37,7 @@ def test_a_home_is_merged_into_the_definitions_of_another_project(tmp_path: Path
 
 
 @pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")  # Dagster's own reading of YAML
-def test_a_component_gives_the_same(tmp_path: Path, feeds: Path) -> None:
+def test_a_component_gives_the_same_definitions(tmp_path: Path, feeds: Path) -> None:
     made = dg.build_defs_for_component(ChartferryImports(home=str(tmp_path / "home"), feeds=[str(feeds)]))
     assert keys(made) == keys(build(tmp_path / "home", [feeds]))
     yaml = f"home: {tmp_path / 'home'}\nfeeds:\n  - {feeds}\n"

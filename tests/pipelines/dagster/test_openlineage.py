@@ -119,7 +119,7 @@ def behind_bad() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # of the client
-def test_what_the_server_did_not_take_is_told_again_at_the_next_look(
+def test_events_that_the_server_did_not_take_are_sent_again_at_the_next_look(
     tmp_path: Path, heard: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, events = heard

@@ -70,7 +70,7 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path / "home")
 
 
-def test_what_is_broken_is_named_feed_by_feed(home: Home) -> None:
+def test_problems_are_named_feed_by_feed(home: Home) -> None:
     with closing(home.ledger()) as ledger:
         found = broken_now(ledger, home.path, NOW)
     assert found["payments"].failed == {"payments-bad": "bad.csv: it is not UTF-8"}
@@ -323,7 +323,7 @@ def test_each_event_is_told_once_to_the_command(home: Home, noting: tuple[dict[s
     assert (late["event"], late["job"]) == ("publishing_failed", "refresh_reports")
 
 
-def test_what_is_well_again_is_told_once_with_the_file(home: Home, noting: tuple[dict[str, str], Path]) -> None:
+def test_the_end_of_a_problem_is_told_once_with_the_file(home: Home, noting: tuple[dict[str, str], Path]) -> None:
     environ, told = noting
     with dg.DagsterInstance.ephemeral() as instance:
         cursor = look(home, instance, environ, None)

@@ -35,7 +35,7 @@ def told(home) -> Iterator[object]:
         yield told
 
 
-def test_what_came_after_it_is_shown_once(home, asked, monkeypatch, told):
+def test_facts_after_the_clock_was_set_right_are_shown_once(home, asked, monkeypatch, told):
     """LEDGER-01: what was shown before has later times for days."""
 
     def comes(number: int, *options: str) -> None:

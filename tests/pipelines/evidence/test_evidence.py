@@ -80,7 +80,7 @@ def test_sums_that_nobody_can_have_meant_are_told_whole(home, target, asked):
     assert found["files"][0]["amount_received_cents"] is None
 
 
-def test_what_comes_again_unchanged_counts_once(imported, home, asked):
+def test_a_record_that_comes_again_unchanged_counts_once(imported, home, asked):
     """EVID-01"""
     again = ("k1,p1,1.00,2026-03-01", "k2,p1,2.50,2026-03-02", "k4,p2,four,2026-03-02", "k5,p3,8.00,2026-03-05")
     rows(home, "payments-2.csv", *again)
@@ -192,7 +192,7 @@ def test_what_was_taken_back_and_is_at_the_target_again_counts_there_as_it_does_
     assert (of_feed(found, "tasks")["agrees"], [day["agrees"] for day in found["days"]]) == (False, [False])
 
 
-def test_what_the_target_lost_or_changed_is_no_agreement(imported, target, asked):
+def test_records_that_the_target_lost_or_changed_are_differences(imported, target, asked):
     """EVID-01: in rows or in cents. The page says so at its top."""
     lost, other = (next(b for b in target.of("PaymentNotice") if b["amount"]["value"] == v) for v in (1.0, 2.5))
     other["amount"] = {"value": 2.51, "currency": "USD"}
@@ -239,7 +239,7 @@ def test_a_file_that_failed_once_its_records_were_at_the_target_is_said_to_be_co
     assert f"{failed['batch_id']}</span>: its last run failed" in Path(found["page"]).read_text()
 
 
-def test_a_file_that_is_not_what_came_is_named(imported, home, asked):
+def test_a_file_that_was_changed_since_its_receipt_is_named(imported, home, asked):
     """EVID-01"""
     [source] = (home / "batches" / imported / "source").iterdir()
     source.write_text(source.read_text() + "\n")
@@ -400,7 +400,7 @@ def test_the_page_names_the_hash_of_its_json_and_loads_nothing(imported, asked):
 
 
 @pytest.mark.parametrize("more", [("--batch", "nope"), ("--since", "2099-01-01"), ()])
-def test_there_is_nothing_to_give_evidence_of(more, home, asked, chartferry):
+def test_a_home_without_imports_gives_no_evidence(more, home, asked, chartferry):
     """EVID-01: the command prints one line, and writes no page."""
     if more:
         rows(home, "payments-1.csv", "k1,p1,1.00,2026-03-01")

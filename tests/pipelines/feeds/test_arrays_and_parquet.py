@@ -118,7 +118,7 @@ ODD_ARRAYS: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", ODD_ARRAYS)
-def test_what_is_no_array_ends_with_one_sentence(case: str, tmp_path: Path) -> None:
+def test_a_text_that_is_not_a_json_array_ends_with_one_sentence(case: str, tmp_path: Path) -> None:
     """FEED-FILE-04"""
     content, fragment = ODD_ARRAYS[case]
     with pytest.raises(UnreadableFile) as error:

@@ -34,7 +34,7 @@ def test_an_amount_keeps_its_value_and_has_cents_only_when_it_is_exact(value: De
 
 
 @pytest.mark.parametrize("text", ["", "x", "1,50", "$5", "1 000", "1e3", "(5.00", "NaN", "--1", "١", "1_0", "9" * 50])
-def test_what_is_no_plain_amount_is_a_fault(text: str) -> None:
+def test_a_text_that_is_not_a_plain_amount_is_a_fault(text: str) -> None:
     """FEED-FILE-09."""
     assert isinstance(amount(text), ValueFault)
 
@@ -101,7 +101,7 @@ def test_clocks_are_asked_only_for_times_without_an_offset(monkeypatch: pytest.M
         "２０２４-05-01",
     ],
 )
-def test_what_is_no_time_that_exists_is_a_fault(text: str) -> None:
+def test_a_time_that_does_not_exist_is_a_fault(text: str) -> None:
     """FEED-FILE-09."""
     assert isinstance(time(text, BERLIN), ValueFault)
 
@@ -134,7 +134,7 @@ def test_a_key_is_the_same_with_unseen_signs_around_it_and_without(text: str, fo
 @pytest.mark.parametrize(
     "text", ["a\tb", "a\nb", "a\0", "k" * 201, "a\u200bb", "a\u00adb", "7.0", "-0", "20411.0", "1E+14", "1.23457E+14"]
 )
-def test_what_holds_more_than_a_key_is_none(text: str) -> None:
+def test_a_text_that_holds_more_than_a_key_is_not_a_key(text: str) -> None:
     """FEED-FILE-09."""
     assert isinstance(key(text), ValueFault)
 

@@ -138,7 +138,7 @@ def test_no_row_is_rejected_for_another_line_below_it(tmp_path: Path, above: str
         ("", "id"),
     ],
 )
-def test_what_the_feed_leaves_out_tells_nothing(tmp_path: Path, more: str, column: str) -> None:
+def test_rows_that_the_feed_leaves_out_prove_nothing_about_cut_rows(tmp_path: Path, more: str, column: str) -> None:
     """A line that is no record, a row that it does not take, a text that it takes from elsewhere."""
     found = validated(tmp_path, f"{HEADER}{task(1)}{task(2)}Ward North\n{task(3)}", more, column)
     assert CUT.message not in rejects(found).values()

@@ -33,7 +33,7 @@ def test_figures_that_nothing_parts_have_all_their_places(form: str, text: str) 
 
 
 @given(st.datetimes(datetime(1970, 1, 2), datetime(2068, 12, 31)), st.sampled_from(FORMS))  # noqa: DTZ001 - local
-def test_what_is_written_by_a_format_is_read_back(moment: datetime, form: str) -> None:
+def test_a_time_that_is_written_by_a_format_is_read_back(moment: datetime, form: str) -> None:
     """FEED-FILE-09: and without its zeros it is that time or none."""
     text = moment.strftime(form)
     found = read(text, form)
@@ -53,7 +53,7 @@ def test_what_is_written_by_a_format_is_read_back(moment: datetime, form: str) -
         ("03/01/2026 12:30 AM", None),
     ],
 )
-def test_an_hour_that_contradicts_its_half_of_the_day_is_none(text: str, found: str | None) -> None:
+def test_an_hour_that_contradicts_am_or_pm_is_not_a_time(text: str, found: str | None) -> None:
     """FEED-FILE-09: it was read as if the half were not there."""
     there = read(text, "%m/%d/%Y %H:%M %p")
     assert (None if isinstance(there, ValueFault) else there) == found
@@ -86,7 +86,7 @@ def test_blanks_without_end_are_looked_at_once() -> None:
 
 
 @pytest.mark.parametrize("form", ["%Y-%m-%d %T", "%m/%d/%Y %r", "%e.%m.%Y", "%F", "%Y-%m-%d %k"])
-def test_a_directive_that_only_some_pythons_read_is_none(form: str) -> None:
+def test_a_directive_that_only_some_pythons_read_is_refused(form: str) -> None:
     """FEED-FILE-09: a feed file says the same under each, and `%T` alone would leave the time of day out."""
     assert not is_date_format(form)
 

@@ -124,7 +124,7 @@ def test_two_feeds_whose_names_dagster_does_not_tell_apart_are_an_error_that_nam
         ),
     ],
 )
-def test_what_is_wrong_in_a_feed_file_is_named_by_file_and_key(
+def test_a_mistake_in_a_feed_file_is_named_by_file_and_key(
     change: tuple[str, str], message: str, tmp_path: Path
 ) -> None:
     """FEED-FILE-08."""
@@ -161,7 +161,7 @@ def test_the_feed_files_of_the_documentation_are_sound() -> None:
     assert {feed.name for feed in load_feeds([DOCS]).feeds} >= {"billing", "screening", "orders", "payments"}
 
 
-def test_a_feed_is_told_in_words() -> None:
+def test_a_feed_is_described_in_words() -> None:
     """FEED-FILE-08."""
     feed = load_feed(DOCS / "claims_transactions.toml")
     assert describe_taken(feed) == "TYPE is PAYMENT"

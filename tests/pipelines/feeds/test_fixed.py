@@ -94,7 +94,7 @@ def test_lines_filled_up_by_characters_are_taken(names, tmp_path):
 
 
 @pytest.mark.parametrize("between", ["", "\x85", "\v"])
-def test_rows_without_line_breaks_are_none(between, tmp_path):
+def test_a_file_whose_rows_have_no_line_breaks_is_refused(between, tmp_path):
     """FEED-FILE-02: all but the first would be lost."""
     with pytest.raises(UnreadableFile, match="the rows are one line, which is as long as several rows"):
         read(between.join(line(key).strip() for key in "abc"), tmp_path)
@@ -153,7 +153,7 @@ def test_rejects_come_back_as_a_csv_with_the_names_of_the_fields(home, practice)
         (('amount = "amount"', 'amount = "sum"'), "columns.amount: sum is none of the fields"),
     ],
 )
-def test_fields_that_cannot_be_are_said(changed, said, tmp_path):
+def test_impossible_fields_of_fixed_width_are_named(changed, said, tmp_path):
     (tmp_path / "till.toml").write_text(FEED.replace("{more}", "").replace(*changed))
     with pytest.raises(FeedError, match=said):
         load_feed(tmp_path / "till.toml")

@@ -178,7 +178,7 @@ def test_a_table_of_people_beside_payments_gives_each_its_patient(tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_joined_is_one_sentence(files, feed, said, tmp_path):
+def test_files_that_cannot_be_joined_are_one_sentence(files, feed, said, tmp_path):
     with pytest.raises(UnreadableFile) as error:
         read(files, tmp_path, feed, name="t.zip")
     assert str(error.value) == said
@@ -241,7 +241,7 @@ def test_a_sample_names_the_file_of_a_line(tmp_path, capsys):
         (("{more}", 'format = "xlsx"'), "join: goes with CSV, NDJSON or JSON"),
     ],
 )
-def test_a_join_that_cannot_be_is_said(changed, said, tmp_path):
+def test_an_impossible_join_is_named(changed, said, tmp_path):
     (tmp_path / "t.toml").write_text(TRACKER.replace(*changed).replace("{more}", ""))
     with pytest.raises(FeedError, match=said):
         load_feed(tmp_path / "t.toml")

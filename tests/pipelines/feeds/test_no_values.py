@@ -45,7 +45,7 @@ def test_words_for_nothing_are_no_references(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["2569-03-02", "0026-03-02", "1900-01-01", "1899-12-30", "9999-12-31", "1970-01-01", "1970-01-01T00:00:00Z"]
 )
-def test_days_of_no_year_of_records_are_none(text: str) -> None:
+def test_days_outside_the_years_of_records_are_no_dates(text: str) -> None:
     """FEED-FILE-09"""
     assert time(text, Conventions(UTC)) is NO_DAY
 

@@ -159,7 +159,7 @@ def test_an_odd_archive_ends_with_one_sentence(case: str, tmp_path: Path) -> Non
     "pack",
     [gzip.compress, pytest.param(zstandard, marks=pytest.mark.long), lambda content: zipped({"payments.csv": content})],
 )
-def test_what_unpacks_to_far_more_than_its_size_is_refused(pack, tmp_path, monkeypatch):
+def test_an_archive_that_unpacks_to_far_more_than_its_size_is_refused(pack, tmp_path, monkeypatch):
     """FEED-FILE-02: a small file that would keep the import busy for long."""
     monkeypatch.setattr(packed, "ALWAYS_TAKEN", 1 << 20)
     bomb = PAYMENTS.encode() + b"\n" * (3 << 20)
@@ -167,7 +167,7 @@ def test_what_unpacks_to_far_more_than_its_size_is_refused(pack, tmp_path, monke
         validated(pack(bomb), tmp_path, "payments.csv.gz")
 
 
-def test_what_unpacks_to_a_hundred_times_its_size_is_taken(tmp_path, monkeypatch):
+def test_an_archive_that_unpacks_to_a_hundred_times_its_size_is_taken(tmp_path, monkeypatch):
     """FEED-FILE-01"""
     monkeypatch.setattr(packed, "ALWAYS_TAKEN", 1 << 10)
     monkeypatch.setattr(packed, "MOST_TIMES", 2_000)

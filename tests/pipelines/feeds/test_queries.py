@@ -87,7 +87,7 @@ def counts(found):
     ]
 
 
-def test_what_is_new_comes_with_a_days_overlap_and_the_mark_is_a_fact(till, practice, chartferry):
+def test_new_rows_are_queried_with_a_days_overlap_and_the_watermark_is_a_fact(till, practice, chartferry):
     """FEED-FILE-01, STATE-HOME-01: rows that were added late, within a day of the newest one, are not missed."""
     till.add(("a", "p1", 12.5, DAYS[9]), ("b", "p1", 3, DAYS[8]))
     code, found = imported(chartferry)

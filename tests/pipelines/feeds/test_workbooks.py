@@ -146,7 +146,7 @@ def test_built_in_formats_are_known() -> None:
     assert [format_id for format_id in range(50) if shown_by(format_id, None)] == [9, 10, 22]
 
 
-def test_numbers_among_texts_with_zeros_are_said(tmp_path: Path) -> None:
+def test_numbers_among_texts_with_leading_zeros_are_a_warning(tmp_path: Path) -> None:
     """WORKBOOK-ZEROS: only in columns that the feed names."""
     cells = [[*HEADER, "Memo"], [*row("007"), "01"], [*row(8), 5], [*row("a"), None]]
     found = read(one_sheet(*cells), tmp_path)
@@ -163,7 +163,7 @@ def test_another_currency_than_dollars_rejects_its_row(tmp_path: Path) -> None:
     assert [line for line, _, _ in rejected(found)] == [2]
 
 
-def test_rows_that_the_sheet_hides_are_said(tmp_path: Path) -> None:
+def test_hidden_rows_are_a_warning(tmp_path: Path) -> None:
     """WORKBOOK-HIDDEN: hidden rows are read like the others."""
     content = workbook({"P": sheet([HEADER, row("a"), row("b"), row("c")], hidden=(1, 3, 4))})
     found = read(content, tmp_path)
@@ -180,9 +180,7 @@ ENDLESS = ["INF", "-inf", "Infinity", "1e999"]
     [(style, written) for style in (DAY, MOMENT, CLOCK, HOURS) for written in ("-inf", "-1e300", "-1e10")]
     + [(HOURS, written) for written in ("INF", "1e999", "1e300", "1e9")],
 )
-def test_a_date_or_time_that_is_none_refuses_the_file_and_names_the_cell(
-    written: str, style: int, tmp_path: Path
-) -> None:
+def test_an_invalid_date_refuses_the_file_and_names_the_cell(written: str, style: int, tmp_path: Path) -> None:
     """FEED-FILE-02: the reader of the sheet stops there, in whatever column it is."""
     none = f'<c r="{{at}}" s="{style}"><v>{written}</v></c>'.encode()
     said = f"the cell E3 is a date or time, and its number is {written}, which is none; correct it in the workbook"
@@ -195,7 +193,7 @@ def test_a_date_or_time_that_is_none_refuses_the_file_and_names_the_cell(
     [(style, written) for style in (0, ZEROS, MRN) for written in ("NaN", "nan", "-nan", *ENDLESS)]
     + [(style, written) for style in (DAY, MOMENT, CLOCK) for written in ("NaN", "INF", "1e999")],
 )
-def test_a_number_that_is_none_rejects_its_row_in_any_format(written: str, style: int, tmp_path: Path) -> None:
+def test_an_invalid_number_rejects_its_row_in_any_format(written: str, style: int, tmp_path: Path) -> None:
     """FEED-FILE-09: as a day it would be 1899-12-30. Columns that the feed does not name are not checked."""
     none = f'<c r="{{at}}" s="{style}"><v>{written}</v></c>'.encode()
     found = read(one_sheet([*HEADER, "Memo"], row(none), row("a", none), [*row("b"), none]), tmp_path)
@@ -325,7 +323,7 @@ def test_a_sheet_that_is_not_there_is_named(more: str, fragment: str, tmp_path: 
     assert fragment in str(error.value)
 
 
-def test_a_header_that_is_not_found_by_its_cell_is_said(tmp_path: Path) -> None:
+def test_a_header_that_is_not_found_by_its_cell_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnreadableFile, match='there is no cell "Beleg" within'):
         read(one_sheet(HEADER), tmp_path, 'header_has = "Beleg"')
 
@@ -355,7 +353,7 @@ def test_a_workbook_that_counts_from_1900_where_its_feed_says_1904_is_refused(tm
         read(content, tmp_path, 'dates_since = 1904\ndates = ["excel"]')
 
 
-def test_a_hidden_sheet_that_is_not_read_is_said(tmp_path: Path) -> None:
+def test_a_hidden_sheet_that_is_not_read_is_a_warning(tmp_path: Path) -> None:
     """WORKBOOK-SHEETS: not if the feed names its sheet."""
     sheets = {"P": sheet([HEADER, row("a")]), "Q": sheet([HEADER, row("b")])}
     content = workbook(sheets, hidden=("Q",))
@@ -396,7 +394,7 @@ def test_a_far_cell_with_an_empty_text_is_as_far_as_any(cell: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("part", ["xl/sharedStrings.xml", "xl/SharedStrings.xml"])
-def test_a_number_of_shared_texts_that_is_none_is_refused(part: str, tmp_path: Path) -> None:
+def test_an_invalid_number_of_shared_texts_is_refused(part: str, tmp_path: Path) -> None:
     """FEED-FILE-02: the reader of the sheet would ask for 2 TB, and end the program."""
     texts = {part: f'<sst {MAIN} uniqueCount="99999999999"><si><t>a</t></si></sst>'}
     with pytest.raises(UnreadableFile, match="the cells share more than"):

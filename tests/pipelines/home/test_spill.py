@@ -17,7 +17,7 @@ def text_nobody_can_pack() -> str:
     return os.urandom(500).hex()
 
 
-def test_what_was_read_of_a_file_is_let_go(tmp_path: Path) -> None:
+def test_memory_of_rows_that_were_read_is_released(tmp_path: Path) -> None:
     path, rows = tmp_path / "rows.parquet", spill.GROUP_SIZE // 200
     with spill.ParquetWriter(path, SCHEMA) as out:
         for line in range(rows):

@@ -168,7 +168,7 @@ def test_expectations_make_no_other_feed(tmp_path):
         ("[expect]\nrow = [1, 2]", r"expect\.row: no such key; did you mean rows"),
     ],
 )
-def test_an_expectation_that_cannot_be_is_said(more, wrong, tmp_path):
+def test_an_impossible_expectation_is_named(more, wrong, tmp_path):
     with pytest.raises(FeedError, match=wrong):
         feed_of(tmp_path, more)
 

@@ -38,7 +38,7 @@ def counts(found):
     return {each.pop("type"): each for each in found["counts"]}
 
 
-def test_it_goes_under_the_given_ids_and_once(folder, home, target, asked):
+def test_reference_data_is_put_once_under_its_own_ids(folder, home, target, asked):
     """TARGET-06"""
     target.additions, target.promised = False, PUTS
     found = asked("reference", "load", folder)
@@ -56,7 +56,7 @@ def test_it_goes_under_the_given_ids_and_once(folder, home, target, asked):
 
 
 @pytest.mark.parametrize("says", [PUTS, [name for name in PUTS if name != "puts"]])
-def test_what_is_twice_in_a_file_is_put_once_and_as_it_came_first(tmp_path, target, asked, says):
+def test_a_resource_that_is_twice_in_a_file_is_put_once_in_its_first_form(tmp_path, target, asked, says):
     """TARGET-06: eight are under way at once, and a second one would find nothing there yet."""
     target.additions, target.promised, target.hold = False, says, 0.1
     identifier = [{"system": MRN, "value": "1"}]
@@ -190,7 +190,7 @@ def test_ids_that_the_target_changes_are_followed_too(folder, target, asked):
     assert claim["patient"]["reference"] == "Patient/ours-p1"
 
 
-def test_what_the_target_refuses_is_named_and_holds_up_nothing(folder, target, asked, chartferry):
+def test_a_resource_that_the_target_refuses_is_named_and_holds_up_no_other(folder, target, asked, chartferry):
     """TARGET-06"""
     target.additions, target.promised = False, PUTS
     target.refuse = lambda body: body["id"] == "p0"
@@ -261,7 +261,7 @@ def test_what_names_a_refused_one_is_not_put_where_the_target_gives_ids_itself(f
     assert not target.of("Claim")
 
 
-def test_one_that_is_too_large_or_fails_again_and_again_holds_up_no_other(folder, target, asked, monkeypatch):
+def test_a_resource_that_is_too_large_or_always_fails_holds_up_no_other(folder, target, asked, monkeypatch):
     """TARGET-06: a load that ended there ended there each time."""
     target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
     target.heaviest_alone = 2_000

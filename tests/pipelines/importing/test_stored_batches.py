@@ -27,7 +27,7 @@ pytest.importorskip("obstore", reason="the extra `cluster` is not installed")
 
 
 @pytest.mark.on_both
-def test_of_many_that_add_to_a_log_at_once_all_do(place, tmp_path):
+def test_all_of_many_simultaneous_entries_get_into_the_log(place, tmp_path):
     """SCALE-03: one after another, without a gap."""
     machines = [batches_at(place, tmp_path / str(number)) for number in range(12)]
     with ThreadPoolExecutor(12) as threads:
@@ -247,7 +247,7 @@ def test_another_deployment_is_told_apart_and_changes_nothing(machines, target, 
 
 
 @pytest.mark.long
-def test_what_a_home_had_before_is_put_to_the_store(machines, target, monkeypatch):
+def test_batches_that_a_home_had_before_are_put_to_the_store(machines, target, monkeypatch):
     """SCALE-03"""
     with monkeypatch.context() as patched:
         patched.delenv("CHARTFERRY_BATCHES")

@@ -149,7 +149,9 @@ def test_memory_that_does_not_suffice_for_a_file_is_told_with_what_to_do(home, c
 @pytest.mark.parametrize(
     ("error", "code"), [(KeyboardInterrupt, 130), (lambda text: OSError(28, "No space left on device"), 6)]
 )
-def test_what_all_files_have_in_common_stops_the_import(home, target, chartferry, monkeypatch, states, error, code):
+def test_a_fault_that_all_files_have_in_common_stops_the_import(
+    home, target, chartferry, monkeypatch, states, error, code
+):
     put(home, "payments-1.csv", "k1")
     put(home, "payments-2.csv", "k2")
     with fault(monkeypatch, "payments-1.csv", error):
@@ -221,7 +223,7 @@ def test_a_run_of_dagster_tries_such_a_file_once(home, target, monkeypatch):
     assert not target.of("PaymentNotice")
 
 
-def test_what_the_command_line_met_is_told_to_dagster(home, chartferry, monkeypatch):
+def test_dagster_shows_a_fault_that_the_command_line_met(home, chartferry, monkeypatch):
     """Of the file that went well then, it is told what the run found that read it."""
     feed = next(feed for feed in load_feeds().feeds if feed.name == "payments")
     (home / "inbox" / "payments.csv").write_text(PAYMENTS + "k1,p1,1.00,2026-03-01\nk2,p1,x,2026-03-01\n")

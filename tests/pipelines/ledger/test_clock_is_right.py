@@ -46,7 +46,7 @@ def held(request, home: Path, asked, monkeypatch) -> Path:
 @pytest.mark.alike
 @pytest.mark.usefixtures("held")
 @pytest.mark.parametrize("held", ["lease", "part"], indirect=True)
-def test_one_that_gives_no_sign_of_life_holds_nobody_up(chartferry):
+def test_a_silent_loader_does_not_hold_up_clock_is_right(chartferry):
     """LEDGER-01, CLI-CMD-17: no load could begin either, which would take its place."""
     assert chartferry("import")[0] == 6
     code, out, said = chartferry("import", "--clock-is-right")
@@ -58,7 +58,7 @@ def test_one_that_gives_no_sign_of_life_holds_nobody_up(chartferry):
 
 @pytest.mark.alike
 @pytest.mark.parametrize("held", ["lease", "part"], indirect=True)
-def test_one_that_gives_a_sign_of_life_is_waited_for_by_the_user(request, held, chartferry):
+def test_clock_is_right_does_not_take_over_from_a_loader_with_a_heartbeat(request, held, chartferry):
     """LEDGER-01"""
     table, ended = request.node.callspec.params["held"], threading.Event()
 

@@ -67,7 +67,7 @@ def test_every_prefix_of_a_journal_gives_the_ledger_of_that_moment(path: Path, c
     assert not moments[0]["record"]
 
 
-def test_who_only_reads_waits_for_nobody_who_was_stopped_between_journal_and_commit(path: Path) -> None:
+def test_a_reader_does_not_wait_for_a_writer_stopped_between_journal_and_commit(path: Path) -> None:
     """CLI-CMD-03: it reads the ledger in the state before that."""
     with closing(Ledger.open(path)) as ledger:
         send(ledger, "k1")
@@ -141,7 +141,7 @@ def test_a_full_disk_leaves_neither_half_a_line_nor_half_a_fact(path: Path, monk
         ledger.note_target(TARGET, "http://127.0.0.1:1")
 
 
-def test_what_was_written_down_and_not_committed_is_there_at_the_next_write(path: Path) -> None:
+def test_a_fact_that_is_in_the_journal_and_not_committed_is_replayed_before_the_next_write(path: Path) -> None:
     """LEDGER-01: the process ended between the journal and the commit."""
     with closing(Ledger.open(path)) as ledger:
         send(ledger, "k1")

@@ -168,7 +168,7 @@ def test_a_record_that_is_changed_on_its_line_keeps_its_first_outcome_there(ledg
 @pytest.mark.parametrize(
     ("generation", "resource", "fate"), [(1, "id-1", "kept"), (2, None, "standing")], ids=["update", "supersede"]
 )
-def test_what_takes_the_place_of_a_resource_does_not_have_its_id(
+def test_a_superseding_record_in_doubt_does_not_have_the_id_of_the_former_resource(
     ledger: Ledger, generation: int, resource: str | None, fate: str
 ) -> None:
     """LEDGER-08: otherwise a record in doubt would be taken for the former resource, which is to be taken back."""
@@ -414,7 +414,7 @@ def test_processes_whose_clocks_are_minutes_apart_keep_their_leases(
         taking.join()
 
 
-def test_one_whose_lease_was_taken_over_can_intend_nothing_more(
+def test_a_loader_whose_lease_was_taken_over_can_intend_no_more_rows(
     ledger: Ledger, address: str | Path, clock: Clock
 ) -> None:
     """LEDGER-10: the transaction of the intent checks the lease, before any heartbeat notices the loss."""

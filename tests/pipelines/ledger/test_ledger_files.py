@@ -98,7 +98,7 @@ def test_a_ledger_is_at_its_path_whatever_signs_are_in_it(tmp_path: Path, named:
     assert list(tmp_path.iterdir()) == [path.parent]
 
 
-def test_who_only_reads_a_ledger_does_not_wait_for_who_writes_to_it(tmp_path: Path) -> None:
+def test_a_reader_of_a_ledger_does_not_wait_for_a_writer(tmp_path: Path) -> None:
     """CLI-CMD-03: an importer may be stopped in the middle of a commit, and a person looks what is the matter."""
     Ledger.open(tmp_path / "ledger.db").close()
     with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as other:
@@ -107,7 +107,7 @@ def test_who_only_reads_a_ledger_does_not_wait_for_who_writes_to_it(tmp_path: Pa
             assert ledger.batches("http://t") == []
 
 
-def test_who_writes_waits_for_a_minute_in_a_ledger_that_was_opened_before_too(tmp_path: Path) -> None:
+def test_a_writer_waits_for_a_minute_also_in_a_ledger_that_was_opened_before(tmp_path: Path) -> None:
     """Opening alone waits less, and leaves no connection that does."""
     for _ in range(2):
         with closing(Ledger.open(tmp_path / "ledger.db")) as ledger, ledger.engine.connect() as connection:

@@ -19,7 +19,7 @@ def amounts(target) -> list[float]:
     return sorted(body["amount"]["value"] for body in target.of("PaymentNotice"))
 
 
-def test_a_server_that_takes_no_more_connections_is_told_as_that(
+def test_a_server_without_free_connections_is_named_as_the_cause(
     home, target, chartferry, asked, postgres, monkeypatch
 ):
     """SCALE-03, LEDGER-01: at its first connection, and at any later one."""
@@ -44,7 +44,9 @@ def test_a_server_that_takes_no_more_connections_is_told_as_that(
 @pytest.mark.parametrize(
     ("refused", "by"), [("tests@", "nobody@"), (r"/t", "/nothing")], ids=["the user", "the database"]
 )
-def test_a_server_that_refuses_is_told_as_that(home, target, chartferry, postgres, monkeypatch, refused, by):
+def test_a_server_that_refuses_access_is_named_as_the_cause(
+    home, target, chartferry, postgres, monkeypatch, refused, by
+):
     """SCALE-03"""
     payments(home, ("k1", "p1", "1.00"))
     monkeypatch.setenv("CHARTFERRY_LEDGER", postgres.create().replace(refused, by, 1))
@@ -54,7 +56,7 @@ def test_a_server_that_refuses_is_told_as_that(home, target, chartferry, postgre
 
 
 @pytest.mark.long
-def test_a_server_without_locks_is_told_as_that(home, target, chartferry, asked, monkeypatch):
+def test_a_server_without_free_locks_is_named_as_the_cause(home, target, chartferry, asked, monkeypatch):
     """SCALE-03, LEDGER-01: also in the middle of a load."""
     payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))
     with running_server() as server, server.database() as url:
@@ -78,7 +80,7 @@ def test_a_server_without_locks_is_told_as_that(home, target, chartferry, asked,
         assert asked("verify")["differences"] == []
 
 
-def test_a_server_that_takes_no_writes_for_a_while_is_told_as_that(
+def test_a_server_that_takes_no_writes_is_named_as_the_cause(
     home, target, chartferry, asked, postgres, ledger_on_server, monkeypatch
 ):
     """SCALE-03, LEDGER-01: as managed ones do where their disk is nearly full; only the class of the error was told."""
@@ -124,7 +126,9 @@ def test_a_server_is_told_not_to_answer_only_where_it_does_not(said: str, told: 
 
 @pytest.mark.crossed
 @pytest.mark.parametrize("step", ["settle", pytest.param("intend", marks=pytest.mark.long)])
-def test_a_server_that_crashes_in_a_load_is_told_as_that(home, target, chartferry, asked, monkeypatch, step, additions):
+def test_a_server_that_crashes_during_a_load_is_named_as_the_cause(
+    home, target, chartferry, asked, monkeypatch, step, additions
+):
     """SCALE-03, LEDGER-01: behind what it has committed, and before what is to be committed next."""
     monkeypatch.setenv("CHARTFERRY_SETTLING_SECONDS", "0")
     payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))

@@ -274,7 +274,7 @@ def imported_rows(home):
     return {(file, line): state for file, line, state in found}
 
 
-def test_who_was_stopped_in_a_transaction_does_not_keep_the_lease(ledger_url, monkeypatch):
+def test_a_loader_that_was_stopped_in_a_transaction_does_not_keep_the_lease(ledger_url, monkeypatch):
     """LEDGER-01: otherwise the next loader would wait for ever, without a message."""
     monkeypatch.setattr("pipelines.ledger.database.IDLE_MILLISECONDS", 200)
     stopped, other = Ledger.open(ledger_url), Ledger.open(ledger_url)
@@ -287,7 +287,7 @@ def test_who_was_stopped_in_a_transaction_does_not_keep_the_lease(ledger_url, mo
             connection.execute(text("SELECT 1"))
 
 
-def test_a_server_that_is_away_is_told_as_that(home, chartferry, monkeypatch):
+def test_a_server_that_cannot_be_reached_is_named_as_the_cause(home, chartferry, monkeypatch):
     """LEDGER-01"""
     payments(home, ("k1", "p1", "1.00"))
     monkeypatch.setenv("CHARTFERRY_LEDGER", "postgresql+psycopg://nobody@127.0.0.1:1/nothing")

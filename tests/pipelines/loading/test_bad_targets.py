@@ -112,7 +112,7 @@ def test_the_step_below_is_one_that_needs_less():
 
 @pytest.mark.alike
 @CONDITIONAL
-def test_what_was_there_is_the_rows_only_if_it_has_its_identifier(at, monkeypatch):
+def test_a_resource_that_was_there_is_the_rows_only_if_it_has_its_identifier(at, monkeypatch):
     """TARGET-02, LEDGER-01: some targets merge equal resources: two equal payments would become one."""
     create = at.target.create
 
@@ -159,7 +159,7 @@ def test_keys_that_differ_in_case_alone_are_one_to_some_targets(at, monkeypatch,
 
 
 @pytest.mark.parametrize("says", [["batch", *TRANSACTION[1:]], *WAYS.values()], ids=["batch", *WAYS])
-def test_of_several_that_meet_a_condition_the_one_with_exactly_the_key_is_the_rows(tmp_path, monkeypatch, says):
+def test_of_several_matches_of_a_condition_the_one_with_exactly_the_key_is_the_rows(tmp_path, monkeypatch, says):
     """TARGET-02, LEDGER-15: if the target ignores case, and two homes sent two such keys."""
     others = [payment(number, patient=f"p{number}", cents=100 + number) for number in range(25)]
     rows = [payment(30, key="a"), payment(31, cents=7, key="A"), payment(32, key="b"), payment(33, key="c")]
@@ -251,7 +251,7 @@ def test_a_row_that_is_too_large_alone_is_a_reject_and_the_rest_is_in(at):
 @pytest.mark.alike
 @pytest.mark.parametrize("at", [{"says": says} for says in ([], ["identifier"], *WAYS.values())], indirect=True)
 @pytest.mark.parametrize("resource", ["tasks", "payments"])
-def test_what_surely_failed_and_is_absent_goes_again_but_payments_without_a_condition(at, resource):
+def test_a_failed_create_is_sent_again_but_not_a_payment_without_a_condition(at, resource):
     """TARGET-03, LEDGER-05: the target itself answers 500, and the look-up after the settling time finds nothing."""
     at.target.fails = lambda body: True
     make = task if resource == "tasks" else payment
@@ -273,7 +273,7 @@ def task(number):
 
 @pytest.mark.alike
 @pytest.mark.parametrize("says", WAYS.values(), ids=list(WAYS))
-def test_what_a_network_doubles_at_once_is_named_one_by_one(home, other, asked, says):
+def test_resources_that_a_network_doubled_are_named_one_by_one(home, other, asked, says):
     """TARGET-03, CLI-CMD-17: two simultaneous conditional creates may both create. All other records are there once."""
     other.promised, other.faults = says, ["", "", "", "at_once"]
     payments(home, *((f"k{n}", f"p{n}", "1.00") for n in range(9)))
@@ -312,7 +312,7 @@ def test_a_row_whose_answer_names_something_of_another_type_is_looked_up(at, mon
 @pytest.mark.alike
 @pytest.mark.parametrize("at", [{"says": says} for says in (["identifier"], *WAYS.values())], indirect=True)
 @pytest.mark.parametrize("resource", ["tasks", "payments"])
-def test_what_a_search_shows_late_is_waited_for_and_never_doubled(at, resource):
+def test_a_resource_that_a_search_shows_late_is_waited_for_and_never_doubled(at, resource):
     """LEDGER-01, TARGET-03"""
     at.follow(resource)
     make = task if resource == "tasks" else payment
@@ -406,7 +406,7 @@ def test_a_target_that_puts_its_own_time_in_the_place_of_a_records_is_named(home
     assert (found["exit_code"], found["dropped"]) == (3, [{"element": "Task.authoredOn (its value)", "sent": 2}])
 
 
-def test_what_was_changed_in_the_chart_is_not_called_dropped(home, other, asked):
+def test_an_element_that_was_changed_in_the_chart_is_not_called_dropped(home, other, asked):
     """CLI-CMD-17"""
     tasks(home, "t1", "t2")
     asked("import")

@@ -77,7 +77,7 @@ def test_an_unknown_outcome_is_sent_again_and_doubles_nothing(work, fault):
 
 
 @pytest.mark.parametrize("fault", ["busy", "throttled", "forbidden"])
-def test_what_was_surely_not_done_is_tried_again_after_a_pause(work, fault):
+def test_a_write_that_was_surely_not_done_is_tried_again_after_a_pause(work, fault):
     """LEDGER-11"""
     work.target.faults = [fault, fault]
     assert work.run([payment(1)]).counts == {"created": 1}
@@ -227,7 +227,7 @@ def test_rows_left_sending_by_a_killed_run_are_settled_by_the_next(work, monkeyp
     work.agree()
 
 
-def test_who_lost_the_target_writes_down_only_what_is_sure(work):
+def test_a_loader_that_lost_the_target_writes_only_certain_outcomes(work):
     """LEDGER-10: what is open is for who took over to settle, and may be settled and sent by now."""
     with work.ledger.lease(TARGET) as lease:
         book = work.book(lease, [payment(1), payment(2)])

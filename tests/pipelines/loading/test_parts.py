@@ -47,7 +47,7 @@ def test_every_row_is_in_one_part_with_its_lane(number: int, lanes: list[str]) -
     assert all(len(found) == 1 for found in of_lane.values())
 
 
-def test_what_a_worker_tells_is_taken_up_whole() -> None:
+def test_the_outcome_of_a_part_is_read_as_the_worker_wrote_it() -> None:
     """SCALE-02"""
     loaded = LoadCounts(
         Counter(created=2, refused=1), Counter(created=300), Counter({"PAY-01": 1}), 1, 2, 3, {"b-1"}, "no", 0, 4
@@ -182,7 +182,7 @@ def test_a_silent_worker_loses_its_part_and_a_part_is_not_begun_for_ever(ledger,
     assert not left.is_left
 
 
-def test_who_takes_the_target_over_waits_for_its_workers(ledger, lease) -> None:
+def test_a_loader_that_takes_the_target_over_waits_for_its_workers(ledger, lease) -> None:
     """SCALE-02, LEDGER-10: they may still be sending. After the takeover they have no part, and can claim none."""
     part = claimed(ledger, lease)
     with ledger.transaction() as connection:

@@ -126,7 +126,7 @@ def test_some_rows_are_intended_ahead_but_no_payment(resource: str, ahead: int) 
     assert not book.held
 
 
-def test_what_was_intended_and_never_sent_is_taken_back_when_the_target_is_away() -> None:
+def test_intents_that_were_never_sent_are_taken_back_when_the_target_is_away() -> None:
     """LEDGER-01"""
     book, target = Book("Task", 20), Target(AWAY)
     target.go.set()
@@ -151,7 +151,7 @@ def test_what_the_ledger_was_asked_of_in_vain_was_not_sent_and_is_taken_back() -
     assert sorted(book.held + target.sent) == sorted(book.intended)
 
 
-def test_who_lost_the_lease_leaves_what_it_intended_to_who_has_it() -> None:
+def test_a_loader_that_lost_the_lease_leaves_its_intents_to_the_new_owner() -> None:
     """LEDGER-10: the other loader may have sent it."""
     book, target = Book("Task", 20, lost_at=1), Target(MADE)
     target.go.set()
@@ -162,7 +162,9 @@ def test_who_lost_the_lease_leaves_what_it_intended_to_who_has_it() -> None:
 
 
 @pytest.mark.parametrize(("answer", "facts"), [(MADE, AT_ONCE), (AWAY, 0)])
-def test_rows_intended_ahead_are_not_sent_by_who_was_silent_too_long(answer: SentResults, facts: int) -> None:
+def test_a_loader_that_was_silent_too_long_sends_no_rows_that_it_intended_ahead(
+    answer: SentResults, facts: int
+) -> None:
     """LEDGER-10: the process was suspended while requests were under way. Another loader has settled the rest."""
     book = Book("Task", 20)
     under_way = threading.Barrier(AT_ONCE)
@@ -330,7 +332,7 @@ def test_an_interrupt_while_rows_are_read_ends_the_reading() -> None:
         sent(Reading("Task", 1), Target(MADE))
 
 
-def test_what_came_is_written_however_many_rows_of_a_stopped_lane_are_read() -> None:
+def test_outcomes_are_written_however_many_rows_of_a_stopped_lane_are_read() -> None:
     """LEDGER-01: a kill during the reading leaves only rows under way in doubt, and no answered rows."""
     target, first, written = Target(MADE), 4 * LINES_A_ROW * AT_ONCE, list[int]()
 
@@ -353,7 +355,7 @@ def test_what_came_is_written_however_many_rows_of_a_stopped_lane_are_read() -> 
     assert len(book.came) == first
 
 
-def test_what_came_is_written_while_a_search_for_other_rows_is_slow() -> None:
+def test_outcomes_are_written_while_a_search_for_other_rows_is_slow() -> None:
     """LEDGER-05, LEDGER-10: a kill during the search leaves no answered row in doubt."""
     book, target = Book("PaymentNotice", 2 * VALUES_A_SEARCH), Target(MADE)
     target.go.set()
@@ -504,7 +506,7 @@ def test_a_book_that_cannot_be_written_ends_the_sending_with_its_reason() -> Non
     assert sorted(book.held + target.sent) == sorted(book.intended)
 
 
-def test_a_request_is_not_tried_again_by_who_was_silent_too_long() -> None:
+def test_a_loader_that_was_silent_too_long_does_not_repeat_a_request() -> None:
     """LEDGER-10: during the pause between two attempts another loader may have sent the row."""
 
     class Busy:

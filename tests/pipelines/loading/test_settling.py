@@ -89,7 +89,7 @@ def test_a_payment_is_found_whatever_clock_the_target_dates_it_with(bare, off, k
     assert len(target.stored) == 6
 
 
-def test_two_that_were_not_there_before_are_told_with_their_ids(bare):
+def test_two_candidates_that_were_not_there_before_are_named_with_their_ids(bare):
     """LEDGER-06: one of them is older than the attempt, by less than clocks may be off."""
     made = [made_meanwhile(bare, 1, timedelta(minutes=-1)), made_meanwhile(bare, 2, timedelta())]
     found = ", ".join(sorted(made))
@@ -98,7 +98,7 @@ def test_two_that_were_not_there_before_are_told_with_their_ids(bare):
 
 @pytest.mark.by_hand
 @pytest.mark.parametrize(("off", "is_read"), [(timedelta(minutes=-6), True), (timedelta(minutes=-4), False)])
-def test_one_that_may_be_older_is_never_told_as_absent(bare, off, is_read):
+def test_a_row_with_a_candidate_that_may_be_older_is_never_absent(bare, off, is_read):
     """LEDGER-06: not there before, or not known to be, and dated before the attempt."""
     made = made_meanwhile(bare, 1, off, is_read)
     assert why_left(bare) == f"a resource with its content may be older than the row: {made}"

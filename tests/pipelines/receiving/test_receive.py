@@ -322,7 +322,7 @@ def test_a_file_that_comes_under_the_name_of_one_just_read_stays_for_the_next_ti
     assert first.batch_id != second.batch_id
 
 
-def test_a_file_without_permission_and_one_that_leads_nowhere_are_said(
+def test_an_unreadable_file_and_a_dangling_link_are_named(
     feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """STATE-HOME-03."""

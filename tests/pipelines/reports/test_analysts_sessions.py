@@ -138,7 +138,7 @@ def test_a_wal_that_a_killed_writer_left_is_moved_aside(world: World) -> None:
 
 
 @pytest.mark.long
-def test_one_who_has_not_upgraded_duckdb_can_open_the_file(world: World) -> None:
+def test_an_older_duckdb_can_open_the_file(world: World) -> None:
     """REPORT-04: the file is in the storage format of DuckDB 1.0, which every later version reads."""
     with duckdb.connect(world.publish().path, read_only=True) as db:
         query = "SELECT tags['storage_version'] FROM duckdb_databases() WHERE database_name = 'reports'"

@@ -92,7 +92,7 @@ def test_each_answer_is_a_row_with_its_words_and_without_its_free_text(world: Wo
 
 
 @pytest.mark.parametrize("beyond", ["1e999", "NaN"])
-def test_an_answer_that_no_double_holds_is_none(world: World, beyond: Any) -> None:
+def test_an_answer_that_no_double_holds_is_left_out(world: World, beyond: Any) -> None:
     """The client passes such a number on as a text."""
     carry_over(world, "QuestionnaireResponse", {"r1": response(number("Mood", beyond), number("7-weight (kg)", 2))})
     world.publish()

@@ -43,7 +43,7 @@ def lines(world: World, url: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_what_the_target_has_is_published_whole_with_a_manifest(world: World) -> None:
+def test_all_resources_of_the_target_are_published_with_a_manifest(world: World) -> None:
     """REPORT-31"""
     tasks = [{"resourceType": "Task", "id": name, "description": "café\nnext"} for name in "ab"]
     sweep_changes(Target(tasks), world.home, TARGET, "Task", clock=world.clock)
@@ -133,7 +133,7 @@ class Failing(Target):
 
 
 @pytest.mark.parametrize("failing", ["Observation", "Questionnaire", "QuestionnaireResponse", "Task", ""])
-def test_what_cannot_be_read_ends_the_publication(tmp_path: Path, failing: str) -> None:
+def test_a_resource_that_cannot_be_read_ends_the_publication(tmp_path: Path, failing: str) -> None:
     """REPORT-31: the files of the publication before stay as they are."""
     able = Capabilities(searched=frozenset({"DiagnosticReport", *sorted(IN_BULK - {"PaymentNotice"}), "Claim"}))
     connection: Any = SimpleNamespace(client=Failing(failing), capabilities=able)

@@ -288,7 +288,7 @@ def test_a_response_names_no_column_and_no_table_that_no_form_has(
         ),
     ],
 )
-def test_a_kind_that_cannot_be_is_said_in_one_sentence(
+def test_an_impossible_kind_of_column_is_one_sentence(
     world: World, monkeypatch: pytest.MonkeyPatch, column: dict[str, Any], why: str
 ) -> None:
     publish_only(monkeypatch)
@@ -351,6 +351,6 @@ def test_the_command_publishes_them_alone(home: Path, chartferry: Any) -> None:
         (["--study", "x"], "--study goes with --pseudonymous"),
     ],
 )
-def test_a_study_that_cannot_be_is_said(chartferry: Any, asked: list[str], why: str) -> None:
+def test_an_impossible_name_of_a_study_is_named(chartferry: Any, asked: list[str], why: str) -> None:
     code, _, err = chartferry("reports", *asked)
     assert (code, why in err) == (2, True), err

@@ -101,7 +101,7 @@ DRINKS: tuple[tuple[dict[str, str | float], tuple[Any, ...]], ...] = (
 
 
 @pytest.mark.long
-def test_who_never_drinks_is_asked_nothing_more(world: World) -> None:
+def test_audit_c_is_complete_for_a_patient_who_never_drinks(world: World) -> None:
     codes = ("LA6270-8", "LA18926-8", "LA18927-6", "LA18929-2", "LA15694-5", "LA18932-6", "LA18933-4", "LA18934-2")
     world.questionnaires = [panel("AUDIT-C", *codes)]
     given = [response(answers, of="AUDIT-C") for answers, _ in DRINKS]
@@ -149,7 +149,7 @@ def test_a_conditional_question_is_left_out_only_without_an_answer(world: World)
 
 
 @pytest.mark.long
-def test_an_option_that_stands_there_twice_counts_once(world: World) -> None:
+def test_a_repeated_option_counts_once(world: World) -> None:
     """One that declares two values counts for none."""
     options = [option("x", 1), option("y", 2), option("x", 1), option("z", 3), option("z", 4), option("z", 3)]
     world.questionnaires = [questionnaire("q1", question("a", options))]

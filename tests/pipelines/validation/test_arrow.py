@@ -69,7 +69,7 @@ def test_a_type_that_is_not_made_is_named() -> None:
         arrow.column([1], pa.decimal128(18, 2))
 
 
-def test_no_rows_are_a_batch_of_none() -> None:
+def test_an_empty_list_of_rows_is_an_empty_batch() -> None:
     assert arrow.batch_of_rows([], pa.schema({"a": pa.string(), "reasons": pa.list_(REASON)})).num_rows == 0
 
 

@@ -96,7 +96,9 @@ def test_a_helper_that_is_not_ready_is_not_waited_for() -> None:
         assert list(work.over(make, range(40))) == [2 * number for number in range(40)]
 
 
-def test_what_a_broken_helper_leaves_is_done_here(all_helped: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_process_does_the_work_that_a_broken_helper_leaves(
+    all_helped: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HELPED", "1")
     with SideBySide(3) as work:
         monkeypatch.delenv("HELPED")

@@ -105,7 +105,7 @@ def test_a_response_is_as_sound_by_its_items_as_it_is_as_a_whole(known: Snapshot
     assert sound > 300
 
 
-def test_what_was_seen_is_forgotten_now_and_then(known: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_remembered_items_is_bounded(known: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     """QR-ITEM-03: texts are items that are never seen again; they are not held for as long as a file lasts."""
     monkeypatch.setattr(SoundByItem, "MOST", 10)
     by_item = SoundByItem(RESPONSE, SITE, known)

@@ -107,7 +107,7 @@ def test_bytes_named_gz_are_told_for_what_they_are(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_ndjson_that_is_none_ends_with_one_sentence(content: bytes, fragment: str, tmp_path: Path) -> None:
+def test_a_text_that_is_not_ndjson_ends_with_one_sentence(content: bytes, fragment: str, tmp_path: Path) -> None:
     """FEED-FILE-04."""
     with pytest.raises(UnreadableFile, match=fragment):
         validated(content, tmp_path, "payments.ndjson")

@@ -52,7 +52,7 @@ def test_a_payment_that_nobody_can_tell_waits_for_a_person(home, target, asked, 
 @pytest.mark.alike
 @pytest.mark.parametrize("step", ["begin", "validate_run", "LostBatchWriter.write"])
 @pytest.mark.parametrize("untold", [False, True], ids=["told", "untold"])
-def test_one_that_is_stopped_halfway_has_adopted_nothing_yet(
+def test_an_adoption_that_is_stopped_halfway_has_adopted_nothing(
     home, target, asked, chartferry, monkeypatch, additions, step, untold
 ):
     """CLI-CMD-17, LEDGER-01: killed, or the target went away, and an import comes before it is run again."""
@@ -254,7 +254,7 @@ def test_of_two_amounts_under_a_key_the_one_that_is_there_counts(home, target, a
 
 
 @pytest.mark.long
-def test_what_was_refused_is_a_reject_again(home, target, asked, additions):
+def test_a_refused_row_is_a_reject_again_after_adoption(home, target, asked, additions):
     """CLI-CMD-17, LEDGER-05"""
     target.refuse = lambda body: body.get("description") == "call k2"
     tasks(home, "k1", "k2")

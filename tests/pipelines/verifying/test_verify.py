@@ -77,7 +77,7 @@ def test_what_searches_leave_out_since_it_was_taken_back_is_not_called_hidden(ho
 
 @pytest.mark.alike
 @pytest.mark.parametrize("why", ["a read answers with another resource", "HTTP 404"])
-def test_what_cannot_be_read_is_not_called_gone(why, batch, target, chartferry, monkeypatch):
+def test_a_resource_that_cannot_be_read_is_not_called_gone(why, batch, target, chartferry, monkeypatch):
     """CLI-CMD-17: a 404 without an OperationOutcome may come from a gateway."""
     first, other, _ = target.of("PaymentNotice")
     target.not_indexed = {first["id"]}
@@ -153,7 +153,7 @@ def test_a_batch_that_is_not_known_is_no_batch_that_agrees(batch, chartferry):
 
 
 @pytest.mark.by_hand
-def test_one_resource_of_two_rows_is_named(batch, home, asked):
+def test_a_resource_that_belongs_to_two_rows_is_named(batch, home, asked):
     """CLI-CMD-17: also if one batch is verified, and the other row belongs to another batch."""
     payments(home, ("k4", "p2", "4.00"))
     later = asked("import")["batches"][0]["batch_id"]
@@ -379,7 +379,7 @@ def test_a_lost_ledger_agrees_with_nothing(batch, home, target, asked, chartferr
 
 
 @pytest.mark.long
-def test_both_lost_a_ledger_and_a_day_of_the_store_come_right_again(batch, home, target, asked):
+def test_a_lost_ledger_and_a_lost_day_of_the_store_are_both_made_good(batch, home, target, asked):
     """CLI-CMD-17, CLI-CMD-18: no record is lost, and none is there twice."""
     payments(home, ("k4", "p2", "9.00"), name="payments-b.csv")
     asked("import")
@@ -404,7 +404,7 @@ def test_rows_that_were_damaged_since_are_no_fault_of_the_program(batch, home, a
     assert (found["differences"], found["without_source"]) == ([], {"PaymentNotice": 3})
 
 
-def test_of_purged_rows_it_says_what_is_no_longer_compared(batch, asked, chartferry):
+def test_verify_says_what_it_does_not_compare_of_purged_rows(batch, asked, chartferry):
     """CLI-CMD-17, CLI-CMD-16"""
     assert asked("verify")["without_source"] == {"PaymentNotice": 0}
     chartferry("purge", batch)

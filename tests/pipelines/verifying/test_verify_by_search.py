@@ -38,7 +38,7 @@ def ours(target, kind):
     return sorted(made, key=lambda body: body["identifier"][0]["value"])
 
 
-def test_what_others_made_before_is_not_read(imported, theirs, asked):
+def test_verify_does_not_read_resources_that_others_made_before(imported, theirs, asked):
     """CLI-CMD-17"""
     found = asked("verify")
     assert (found["exit_code"], found["differences"]) == (0, [])
@@ -50,7 +50,7 @@ def test_what_others_made_before_is_not_read(imported, theirs, asked):
     assert of_tasks["identifier"] == ["urn:chartferry:default:Task|"]
 
 
-def test_all_of_it_is_read_where_that_is_asked_for(imported, theirs, asked, chartferry):
+def test_verify_reads_the_whole_target_if_asked_to(imported, theirs, asked, chartferry):
     """CLI-CMD-17"""
     found = asked("verify", "--all")
     assert (found["exit_code"], found["others"]) == (0, {"PaymentNotice": 300, "Task": 300})
@@ -124,7 +124,7 @@ def test_a_target_that_refuses_what_it_declares_is_read_whole(imported, theirs, 
 
 @pytest.mark.alike
 @pytest.mark.parametrize("arguments", [(), ("--all",)], ids=["asked", "whole"])
-def test_it_says_how_far_it_is(arguments, imported, theirs, chartferry, monkeypatch):
+def test_verify_shows_its_progress(arguments, imported, theirs, chartferry, monkeypatch):
     """CLI-CMD-17: also while it reads one by one what a restored target has lost."""
     monkeypatch.setattr("pipelines.home.progress.SECONDS_A_LINE", 0)
     for body in ours(theirs, "PaymentNotice")[:2]:

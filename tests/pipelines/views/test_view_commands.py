@@ -174,7 +174,7 @@ ODD_FILES = [
 
 
 @pytest.mark.parametrize(("resources", "odd", "said"), ODD_FILES)
-def test_test_says_of_a_file_that_it_is_none(
+def test_views_test_names_what_is_wrong_with_a_test_file(
     folder: Path, capsys: pytest.CaptureFixture[str], resources: list[Any], odd: dict[str, Any], said: str
 ) -> None:
     """VIEW-01"""

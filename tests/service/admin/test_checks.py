@@ -338,7 +338,7 @@ def refer(target):
     return {"reference": target}
 
 
-def test_what_a_store_in_ruins_shows_is_bounded(store, monkeypatch):
+def test_the_findings_of_a_badly_damaged_store_are_bounded(store, monkeypatch):
     monkeypatch.setattr(checks, "MOST", 1)
     damaged(store, "UPDATE task SET status = 'completed'", "DELETE FROM record WHERE reference LIKE 'Observation/%'")
     found = [(finding.kind, finding.where, finding.notice) for finding in check(store)]

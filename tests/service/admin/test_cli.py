@@ -201,7 +201,7 @@ def test_a_second_service_over_a_store_names_the_first(served):
     ],
     ids=["nonsense", "negative length", "path", "many headers", "endless header", "endless path"],
 )
-def test_what_is_no_http_is_a_bad_request_in_json(served, sent):
+def test_bytes_that_are_not_http_are_a_bad_request_in_json(served, sent):
     """COMMON-01: it takes no memory either: the head of a request is bounded."""
     host, port = served[1].removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
@@ -407,7 +407,7 @@ def test_a_file_that_is_no_store_is_one_line_and_left_alone(tmp_path):
     assert file.read_text() == "Dear patient, " * 100
 
 
-def test_the_last_word_on_a_damaged_store_is_exit_4(store):
+def test_check_of_a_damaged_store_ends_with_exit_code_4(store):
     """CLI-SVC-10"""
     import duckdb
 

@@ -39,7 +39,7 @@ def free_pid():
         "OTHER",
     ],
 )
-def test_a_run_file_that_nobody_stands_behind_is_passed_over(store, text):
+def test_a_run_file_without_a_process_is_ignored(store, text):
     """A dead process, damage, or a living process that does not listen there."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

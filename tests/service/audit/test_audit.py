@@ -59,7 +59,7 @@ def test_a_stored_create_is_never_answered_as_failed(fresh_service: Running, ful
     assert verify(audit_of(fresh_service)).exit_code == 0
 
 
-def test_what_cannot_be_put_on_record_is_not_shown(fresh_service: Running, full: Callable[[bool], None]) -> None:
+def test_a_read_that_cannot_be_audited_is_not_answered(fresh_service: Running, full: Callable[[bool], None]) -> None:
     """EXTRA-OPS-06: 503 with an outcome, of the very first read too; it is no record."""
     before = lines(audit_of(fresh_service))
     full(True)
@@ -78,7 +78,7 @@ def test_what_cannot_be_put_on_record_is_not_shown(fresh_service: Running, full:
     assert [record for record in after if "chain" not in record] == []
 
 
-def test_a_patient_whom_the_store_does_not_know_stands_as_a_keyed_hash(fresh_service: Running) -> None:
+def test_the_audit_has_a_keyed_hash_of_a_patient_whom_the_store_does_not_know(fresh_service: Running) -> None:
     """REPORT-27: an export of the wrong kind names people by the numbers of another system."""
     number, other = {"for": {"reference": "Patient/90817263"}}, {"for": {"reference": "Patient/90817264"}}
     assert fresh_service.client.post("/Task", json=task(1, **number)).status_code == 422
@@ -158,7 +158,7 @@ def test_a_write_under_way_keeps_no_request_waiting(tmp_path: Path) -> None:
     assert (ready, under_lock) == ([True, False], [True])
 
 
-def test_what_a_request_that_was_cut_off_did_is_on_record(fresh_service: Running) -> None:
+def test_the_acts_of_a_request_that_was_cut_off_are_audited(fresh_service: Running) -> None:
     """EXTRA-OPS-03: it may be stored; what has not begun is withdrawn."""
     service = fresh_service.service
     begun, held = threading.Event(), threading.Event()

@@ -16,7 +16,7 @@ from tests.support.audits import READ, audit_of, lines, verify, written
 from tests.support.bodies import send, task
 
 
-def test_whole_chains_are_told_as_whole(fresh_service: Running) -> None:
+def test_verify_finds_nothing_wrong_with_whole_chains(fresh_service: Running) -> None:
     """EXTRA-OPS-07: records of one request are chained one by one too."""
     fresh_service.client.get("/Task")
     send(fresh_service.client, [{"resource": task(n), "request": {"method": "POST", "url": "Task"}} for n in range(3)])
@@ -57,7 +57,7 @@ def add(path: Path, at: int) -> None:
 @pytest.mark.parametrize("at", [0, 1, 2, 3, 4, 5])
 @pytest.mark.parametrize("damage", [change, remove, cut, swap, add])
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_what_was_cut_changed_or_removed_is_found(
+def test_verify_finds_lines_that_were_cut_changed_or_removed(
     tmp_path: Path, damage: Callable[[Path, int], None], at: int, goes_on: bool
 ) -> None:
     """EXTRA-OPS-07: at the beginning, in the middle, and at the end; also where the service went on behind it."""

@@ -382,7 +382,7 @@ def test_the_token_address_answers_forms(http, auth):
         ("application/x-www-form-urlencoded", b"grant_type=" + b"a" * 100_000),
     ],
 )
-def test_what_is_no_form_is_an_invalid_request(http, content_type, body):
+def test_a_body_that_is_not_a_form_is_an_invalid_request(http, content_type, body):
     """AUTH-09"""
     answer = http(content=body, headers={"content-type": content_type})
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")

@@ -124,7 +124,7 @@ def test_an_assertion_that_is_wrong_proves_nothing(wrong: str, auth: Auth, clock
 
 
 @pytest.mark.parametrize("signed", ["", "x", "a.b.c", "e30.e30.", "W10.W10.x", "." * 50_000])
-def test_what_is_no_jwt_proves_nothing(signed: str, auth: Auth) -> None:
+def test_a_text_that_is_not_a_jwt_proves_nothing(signed: str, auth: Auth) -> None:
     """AUTH-28"""
     assert asked(auth, signed)[0] == 401
 

@@ -82,7 +82,9 @@ def test_a_bundle_of_large_responses_has_fewer_values() -> None:
 
 
 @pytest.mark.parametrize(("scope", "status"), [("system/*.rs", 413), ("system/Task.r system/Task.u", 200)])
-def test_who_may_write_nothing_sends_no_large_bundle(fresh_service: Running, scope: str, status: int) -> None:
+def test_a_client_without_write_rights_cannot_send_a_large_bundle(
+    fresh_service: Running, scope: str, status: int
+) -> None:
     """AUTH-06, LIMIT-07: its body is not read."""
     client = fresh_service.service.auth.add_client("reader", scope)
     form = {"grant_type": "client_credentials"} | {key: client[key] for key in ("client_id", "client_secret")}

@@ -94,7 +94,7 @@ def test_an_address_of_nothing_is_not_found(service: Running, url: str) -> None:
     assert answer["response"]["status"] == "404"
 
 
-def test_what_is_read_is_on_record(service: Running) -> None:
+def test_reads_of_a_batch_are_audited(service: Running) -> None:
     """EXTRA-OPS-04, EXTRA-BATCH-08: with the patients whom the answers show."""
     sent(service, get("DiagnosticReport/r1"), get("DiagnosticReport?_id=r1"))
     lines = service.service.audit.path.read_text(encoding="utf-8").splitlines()[-2:]
@@ -209,7 +209,7 @@ def test_a_fault_of_the_store_is_the_outcome_of_what_is_read(
         assert shown == [("update", 200), ("read", 500), ("search", 500), ("update", 200)]
 
 
-def test_what_is_stored_is_on_record_where_the_answer_cannot_be_made(
+def test_stored_entries_are_audited_although_the_answer_cannot_be_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """EXTRA-OPS-03: as stored."""

@@ -31,7 +31,7 @@ def sent(running: Running, raw: bytes) -> Any:
     return running.client.post("/", content=raw, headers={"content-type": "application/json"})
 
 
-def test_of_an_entry_that_is_too_large_nothing_is_read(fresh_service: Running) -> None:
+def test_an_entry_that_is_too_large_is_not_parsed(fresh_service: Running) -> None:
     """LIMIT-06, LIMIT-14: unknown elements took 130 times their size, each as a problem of its own."""
     raw = bundle("batch", post(1), LARGE, post(2))
     tracemalloc.start()
@@ -51,7 +51,7 @@ def test_a_transaction_with_such_an_entry_is_refused_as_a_whole(fresh_service: R
     assert total(fresh_service.client, "/Task?_count=0") == 0
 
 
-def test_what_is_large_beside_its_entries_is_refused(service: Running) -> None:
+def test_a_bundle_that_is_large_without_its_entries_is_refused(service: Running) -> None:
     """LIMIT-06"""
     answer = sent(service, bundle("batch", post(1), meta=LARGE))
     assert answer.status_code == 413
@@ -126,7 +126,7 @@ def test_entries_are_understood_as_those_of_a_small_bundle(
         '{"resourceType":"Task","type":"batch","entry":[%s]}',
     ],
 )
-def test_what_is_no_bundle_is_a_bad_request_when_it_is_large(service: Running, text: str) -> None:
+def test_a_large_body_that_is_not_a_bundle_is_a_bad_request(service: Running, text: str) -> None:
     """LIMIT-14: with the careful reading of all of it, its values would be in memory at once."""
     answer = sent(service, (text % ",".join([json.dumps(PUT)] * 4_000)).encode())
     assert answer.status_code == 400

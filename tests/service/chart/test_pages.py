@@ -90,7 +90,7 @@ def test_pages_can_be_read_without_eyes_and_used_without_a_mouse(world: World) -
         assert root.find(".//a[@class='skip']") is not None
 
 
-def test_what_is_not_there_is_a_small_page(world: World) -> None:
+def test_an_unknown_address_is_a_small_page(world: World) -> None:
     for path in ("/nothing", "/tasks/none", "/responses/none", "/patients/none", "/patients/p1/x", "/"):
         page = world.browser.get(f"/chart{path}")
         assert page.status_code == 404
@@ -143,7 +143,7 @@ def test_a_chart_behind_a_base_url_with_a_path_links_below_it(tmp_path: Path) ->
     assert all(address.startswith("/fhir/chart") for address in found)
 
 
-def test_who_looked_at_which_chart_is_on_record(fresh: World) -> None:
+def test_looks_at_a_chart_are_audited(fresh: World) -> None:
     """EXTRA-OPS-04: sign-ins and pages leave records of the client, with the patients shown."""
     fresh.browser.get("/chart/patients/p1")
     fresh.browser.get("/chart/patients/p2")

@@ -185,7 +185,7 @@ def test_a_connection_is_closed_whatever_came_behind_a_request(line: Wire, name:
     assert line.exchanged(CLOSED[name])[0].named == "0"
 
 
-def test_who_asks_nothing_gets_no_answer(line: Wire) -> None:
+def test_a_connection_without_a_request_gets_no_answer(line: Wire) -> None:
     """LIMIT-17: a client that connects early would take it for that of its first request."""
     assert line.exchanged([]) == []
     assert [answer.status for answer in line.exchanged([(b"GET /re", 0)])] == [400]
@@ -197,6 +197,6 @@ def test_a_head_begun_behind_a_request_has_its_own_time(line: Wire) -> None:
         assert [answer.status for answer in line.exchanged(parts)] == [200, 400]
 
 
-def test_there_is_no_tunnel(line: Wire) -> None:
+def test_connect_is_a_bad_request(line: Wire) -> None:
     """LIMIT-17: not to an address that looks like a resource's either."""
     assert [answer.status for answer in line.exchanged([(b"CONNECT http://a/read HTTP/1.1\r\n\r\n", 0)])] == [400]

@@ -64,7 +64,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_is_no_http_is_a_bad_request(service, monkeypatch, name):
+def test_bytes_that_are_not_http_are_a_bad_request(service, monkeypatch, name):
     """ERR-400-01, COMMON-48: in JSON, like every error; the connection is closed, and others go on."""
     monkeypatch.setattr(protocol, "HEAD_SECONDS", 1.0)
     received = exchanged(service.url, BROKEN[name](service))
@@ -102,7 +102,7 @@ def test_a_head_is_too_large_by_what_it_says_however_it_arrives(service, more, s
         ("a blank before the colon", "the request is not valid HTTP"),
     ],
 )
-def test_a_head_that_is_not_taken_is_told_why(service, name, why):
+def test_the_refusal_of_a_head_says_why(service, name, why):
     received = exchanged(service.url, BROKEN[name](service))
     assert json.loads(received.partition(b"\r\n\r\n")[2])["issue"][0]["diagnostics"] == why
 

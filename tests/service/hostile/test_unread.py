@@ -58,7 +58,7 @@ def alive(service, start="GET /Task?_count=0 HTTP/1.1"):
     return request_of(service, start=start)
 
 
-def test_who_does_not_read_is_not_answered_on_and_on(full, begun, monkeypatch):
+def test_a_client_that_does_not_read_is_disconnected(full, begun, monkeypatch):
     """One answer waits for it; then no request is begun, nor read, and after some time it is left."""
     monkeypatch.setattr(protocol, "UNREAD_SECONDS", 1.0)
     with connected(full) as connection:
@@ -76,7 +76,7 @@ def test_who_does_not_read_is_not_answered_on_and_on(full, begun, monkeypatch):
 
 @pytest.mark.alike
 @pytest.mark.parametrize("least", [0, 1])
-def test_who_closes_and_does_not_read_is_left_too(full, monkeypatch, least):
+def test_a_client_that_closes_without_reading_is_disconnected(full, monkeypatch, least):
     """The last answer of a connection is not kept for ever either, however small its rest is."""
     monkeypatch.setattr(protocol, "UNREAD_SECONDS", 0.5)
     ended = []
@@ -131,7 +131,7 @@ def whole(connection):
     return length
 
 
-def test_who_reads_slowly_gets_all(full, monkeypatch):
+def test_a_client_that_reads_slowly_gets_the_whole_answer(full, monkeypatch):
     monkeypatch.setattr(protocol, "UNREAD_SECONDS", 2.0)
     monkeypatch.setattr(protocol, "LEAST_READ", 1)
     with connected(full) as connection:
@@ -207,7 +207,7 @@ def test_a_broken_body_that_waits_its_turn_is_answered_in_its_turn(service):
         assert statuses(b"".join(iter(lambda: connection.recv(65536), b""))) == [200, 400]
 
 
-def test_who_has_sent_all_and_says_so_gets_the_answers(service):
+def test_a_client_that_ends_its_side_after_its_requests_gets_the_answers(service):
     """A client that ends its side of the connection had its task stored, and no answer."""
     body = with_meta("1").encode()
     lines = "content-type: application/json", f"content-length: {len(body)}"

@@ -112,7 +112,7 @@ def test_a_head_that_does_not_come_is_not_waited_for(service, monkeypatch, parts
     assert time.monotonic() - began < 5
 
 
-def test_who_goes_away_in_the_middle_leaves_nothing_behind(service):
+def test_a_body_that_is_cut_off_stores_nothing(service):
     """Half a request is no request."""
     before = service.client.get("/Task?_count=0").json()["total"]
     lines = "content-type: application/json", f"content-length: {len(TEXT)}"
@@ -194,7 +194,7 @@ def unreachable():
         gc.enable()
 
 
-def test_what_is_refused_is_gone_with_its_answer(service):
+def test_the_memory_of_a_refused_body_is_released_with_its_answer(service):
     """A service looks for garbage seldom: a body must not wait for that."""
     entry = {"request": {"method": "POST", "url": "Task"}, "resource": TASK | {"status": "?"}}
     bundle = {"resourceType": "Bundle", "type": "batch", "entry": [entry] * 3}

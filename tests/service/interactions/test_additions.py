@@ -105,6 +105,8 @@ def test_history_is_paged_like_a_search(fresh_service: Running) -> None:
     [("/Task/none/_history", 404), ("/Questionnaire/_history", 404), ("/Task/_history?_since=yesterday", 400),
      ("/Task/_history?status=requested", 400)],
 )  # fmt: skip
-def test_what_has_no_history(fresh_service: Running, path: str, status: int) -> None:
+def test_histories_that_do_not_exist_or_are_asked_for_wrongly_are_refused(
+    fresh_service: Running, path: str, status: int
+) -> None:
     """EXTRA-HISTORY-05."""
     assert fresh_service.client.get(path).status_code == status

@@ -134,7 +134,7 @@ def test_a_fetch_that_fails_gives_its_room_back() -> None:
         pass
 
 
-def test_who_waits_too_long_for_a_turn_is_refused_and_keeps_nobody_else_out() -> None:
+def test_a_search_that_waits_too_long_for_its_turn_is_refused_and_blocks_no_other() -> None:
     """LIMIT-18: as reads are that take too long; also behind another that waits."""
     turns = page_bytes.PageTurns(3, 0.2)
     with turns.hold(2), ThreadPoolExecutor(2) as pool:

@@ -52,7 +52,7 @@ def test_all_problems_are_shown_those_of_the_shape_first(
 
 
 @pytest.mark.parametrize("body", [[], 5, "x"])
-def test_what_is_no_object_has_one_problem(service: Running, body: Any) -> None:
+def test_a_body_that_is_not_an_object_has_one_problem(service: Running, body: Any) -> None:
     """EXTRA-VALIDATE-02."""
     issues = service.client.post("/Task/$validate", json=body).json()["issue"]
     assert [issue["expression"] for issue in issues] == [["Task"]]

@@ -112,7 +112,7 @@ def test_the_text_is_what_the_form_says_and_what_is_drawn_stands_in_it(body: Sim
     )
 
 
-def test_what_is_required_and_absent_is_told() -> None:
+def test_a_missing_required_element_is_reported() -> None:
     draw = DrawnValues("period", "end", required=True)
     assert draw({"period": {"end": "2026-01-01"}}) == "2026-01-01"
     with pytest.raises(KeyError, match="end"):

@@ -48,7 +48,7 @@ def test_digits_finer_than_a_microsecond_are_cut_off(instant: datetime, finer: s
      "2024-01-01T24:00:00Z", "2024-01-01T10:00Z", "2024-01-01 10:00:00Z", "２０２４-01-01", "2024-01-01T10:00:00+15:00",
      "0000-01-01", "20240101"],
 )  # fmt: skip
-def test_what_is_no_date_or_datetime_with_an_offset_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_date_or_a_datetime_with_an_offset_is_refused(text: str) -> None:
     """COMMON-27, COMMON-29, COMMON-31."""
     with pytest.raises(ValueError, match=r"."):
         normal_time(text)
@@ -99,7 +99,7 @@ def test_numbers_keep_every_digit_through_json(number: Decimal) -> None:
         "1e99999999999999999999",
     ],
 )
-def test_what_is_not_json_as_the_interface_takes_it_is_refused(text: str) -> None:
+def test_a_text_that_is_not_json_of_the_interface_is_refused(text: str) -> None:
     """COMMON-32, COMMON-33, COMMON-34."""
     with pytest.raises(Malformed):
         parse_json(text)

@@ -63,7 +63,7 @@ def test_500_are_searched_by_id_at_once(service: Running) -> None:
     assert service.client.post("/Observation/_search", data={"_id": ",".join([*ids, "o2"])}).status_code == 400
 
 
-def test_the_bare_interface_shows_none(tmp_path: Path) -> None:
+def test_the_bare_interface_has_no_observations(tmp_path: Path) -> None:
     """EXTRA-02, EXTRA-OBS-01"""
     with running(tmp_path, interface_only=True) as service:
         for path in ("/Observation", "/Observation/o1", "/Observation?patient=p1"):

@@ -160,7 +160,7 @@ def test_newer_content_replaces_the_older(load, service) -> None:
     assert rows(service, RECORD, "reference", "display") == [("Patient/p1", "Ada Q")]
 
 
-def test_of_two_with_lastUpdated_the_later_stays(load, service) -> None:
+def test_the_record_with_the_later_lastUpdated_stays(load, service) -> None:
     """REF-05"""
     late = changed(PATIENT, meta={"lastUpdated": "2024-02-01T00:00:00Z"}, name=[{"text": "late"}])
     early = changed(PATIENT, meta={"lastUpdated": "2024-02-01T00:30:00+01:00"}, name=[{"text": "early"}])
@@ -309,7 +309,7 @@ def test_a_refused_record_is_named_by_file_line_type_and_id_and_the_rest_goes_on
         ('{"a":' * 5000 + "1" + "}" * 5000, "", "the text is nested too deeply"),
     ],
 )
-def test_what_cannot_be_stored_is_refused_with_the_reason(load, raw: str, expression: str, text: str) -> None:
+def test_a_record_that_cannot_be_stored_is_refused_with_the_reason(load, raw: str, expression: str, text: str) -> None:
     """COMMON-46 holds for loaded text too."""
     assert reasons(load(raw.encode())) == [(expression, text)]
 

@@ -51,7 +51,7 @@ def test_the_outermost_div_keeps_its_attributes() -> None:
 
 
 @pytest.mark.parametrize("loaded", ["", "<div/>", "<div><script>x</script> </div>", "<div><p></p></div>"])
-def test_a_narrative_that_says_nothing_is_none(loaded: str) -> None:
+def test_a_narrative_without_text_is_left_out(loaded: str) -> None:
     """DR-07: a summary takes its place."""
     assert sanitised(loaded) is None
 

@@ -83,7 +83,7 @@ def killed_under_load(store: Path, headers: dict[str, str], phase: str, number: 
 @pytest.mark.parametrize(
     "phase", [phase if phase in BRIEFLY else pytest.param(phase, marks=pytest.mark.long) for phase in PHASES]
 )
-def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, phase: str) -> None:
+def test_acknowledged_writes_survive_a_kill(tmp_path: Path, phase: str) -> None:
     survives(tmp_path, phase, 1 if phase in RARE else random.Random(phase).randint(3, 25))
 
 
@@ -120,7 +120,7 @@ def test_a_batch_is_there_whole_or_not_at_all(tmp_path: Path, phase: str, stored
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("phase", PHASES)
-def test_what_was_acknowledged_survives_a_kill_at_any_time(tmp_path: Path, phase: str, seed: int) -> None:
+def test_acknowledged_writes_survive_a_kill_at_any_time(tmp_path: Path, phase: str, seed: int) -> None:
     survives(tmp_path, phase, random.Random(f"{phase}{seed}").randint(1, 4 if phase in RARE else 80))
 
 

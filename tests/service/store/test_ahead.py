@@ -356,7 +356,7 @@ def test_a_create_that_could_not_be_flushed_is_unknown_and_changes_nothing_after
         assert [one for one in check_store(again.store, again.site) if not one.notice] == []
 
 
-def test_what_cannot_come_into_the_tables_stays_stored_and_hides_from_no_reader(
+def test_creates_that_cannot_get_into_the_tables_stay_stored_and_readers_get_an_error(
     store: Path, monkeypatch: pytest.MonkeyPatch, restless: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Readers get a 503 rather than an answer without acknowledged creates."""
@@ -534,7 +534,7 @@ def test_what_is_kept_no_longer_is_read_with_its_sums(
 
 
 @pytest.mark.long
-def test_who_reads_sums_sees_one_moment_while_others_store(store: Path, restless: None) -> None:
+def test_a_reader_of_sums_sees_one_moment_while_others_store(store: Path, restless: None) -> None:
     with opened(store) as service:
         for _ in range(2):
             bundle(service)
@@ -587,7 +587,7 @@ def test_a_file_cut_or_changed_anywhere_gives_its_whole_frames_alone(tmp_path: P
         assert list(frames.read()) == whole[: sum(end <= at for end in ends[1:])]
 
 
-def test_frames_of_an_earlier_round_or_another_store_are_none(tmp_path: Path) -> None:
+def test_frames_of_an_earlier_round_or_another_store_are_ignored(tmp_path: Path) -> None:
     frames = written(tmp_path / "f", CONTENTS)
     frames.clear()
     assert list(frames.read()) == []

@@ -303,7 +303,7 @@ def test_a_connection_lost_before_the_commit_is_tried_again(
     assert total(shared.client, "/Task?_count=0") == 1
 
 
-def test_who_waits_too_long_for_another_process_is_refused(
+def test_a_write_that_waits_too_long_for_another_process_is_refused(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgresql, "SESSION", SESSION.replace("10s", "200ms"))

@@ -53,7 +53,7 @@ def test_health_is_ok_only_while_a_write_can_be_stored(fresh_service: Running, m
         assert connection.execute(select(STORE.c.value).where(STORE.c.name == "probe")).scalar()
 
 
-def test_what_was_stored_just_now_needs_no_proof(fresh_service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recent_commit_needs_no_probe(fresh_service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks often costs no commits; after a failure it is proved anew."""
     monkeypatch.setattr(health, "FRESH_SECONDS", 600.0)
     held: list[int] = []

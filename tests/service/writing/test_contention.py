@@ -181,7 +181,7 @@ def test_what_was_taken_from_a_resource_can_be_created_again(one: Running) -> No
     assert one.client.post("/Task", json=task(1), headers=condition).status_code == 200
 
 
-def test_who_collides_again_and_again_is_alone_at_last(one: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_collides_repeatedly_finally_runs_alone(one: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     dialect, ways = one.service.store.dialect, list[AttemptLocks]()
     enter, store = "enter", "store"
     begin, commit = getattr(dialect, enter), getattr(dialect, store)

@@ -28,7 +28,7 @@ def made(folder: Path) -> Path:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
-def test_what_was_acknowledged_is_there_once_whatever_dies(tmp_path: Path, seed: int) -> None:
+def test_an_acknowledged_write_is_there_once_whatever_dies(tmp_path: Path, seed: int) -> None:
     """Two services, one of which is killed; and the database crashes, under load."""
     dice = random.Random(seed)
     with running_server() as server, server.database() as store, contextlib.ExitStack() as stack:

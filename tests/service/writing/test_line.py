@@ -170,7 +170,9 @@ def test_all_functions_that_wait_have_their_turn_before_the_next_large_one() -> 
     assert turns(found) == [*([one] for one in changes), [larges[1]]]
 
 
-def test_who_writes_again_and_again_is_waited_for_while_nothing_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_writes_repeatedly_is_waited_for_while_no_other_request_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(line, "COMPANY", 0.001)
     two = [request(), request()]
     found = waiting(*two)
