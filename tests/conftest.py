@@ -167,7 +167,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
-    """What is left for `make test-all` is marked before tests are chosen by their marks."""
+    """Mark the tests that are left for `make test-all`, before tests are selected by marks."""
     leave_for_long(items)
     yield
     longest_first(items)
@@ -222,7 +222,7 @@ def clients_share_contexts_of_tls() -> Iterator[None]:
 
 @contextmanager
 def databases_in_memory_share_instances() -> Iterator[None]:
-    """What commands in this process sort in memory, they sort in instances of DuckDB that are there already."""
+    """Let commands in this process use existing DuckDB instances for sorts in memory."""
     with pytest.MonkeyPatch.context() as patch, closing(Instances()) as instances:
         patch.setattr(files, "open_in_memory", instances)
         yield
@@ -230,10 +230,11 @@ def databases_in_memory_share_instances() -> Iterator[None]:
 
 @contextmanager
 def publications_take_one_thread() -> Iterator[None]:
-    """Those of this process, of few rows: threads of DuckDB that wait for each other are a sixth of what they take.
+    """Let publications in this process use one thread: on few rows, threads that wait for each other take a sixth of
+    the time.
 
-    Commands in processes of their own publish with as many as there are cores. What `verify` and `evidence` compare in
-    a file that is thrown away is in memory.
+    Commands in separate processes use a thread per core. `verify` and `evidence` compare in memory instead of a
+    temporary file.
     """
     opened = files._opened
 
@@ -279,7 +280,7 @@ CHEAPER = (
 
 @pytest.fixture(scope="session", autouse=True)
 def what_is_set_up_costs_less() -> Iterator[None]:
-    """One fixture for all of it: each is looked up anew for every test."""
+    """Share expensive preparations. They are one fixture, since pytest looks up each fixture for every test."""
     with ExitStack() as stack:
         for cheaper in CHEAPER:
             stack.enter_context(cheaper())
@@ -346,7 +347,7 @@ def copies(
 
 @pytest.fixture(scope="session")
 def empty(copies: Copies) -> Database:
-    """Makes stores in which nothing is yet, for tests that are not of how a store is made."""
+    """Make empty stores, for tests that do not test the making of a store."""
     return copies("empty", lambda _: None)
 
 

@@ -1,7 +1,8 @@
 """The exports of one practice, as their systems wrote them, through the feed files of `docs/examples`.
 
-What must become of each payment, answer and task is worked out here anew, in plain Python over the files, and compared
-to the row and the cent. `make test` takes the patients of a tenth of the practice, `make test-all` all of them.
+The expected outcome of each payment, answer and task is computed here again, in plain Python from the files, and
+compared to the row and the cent. `make test` takes the patients of a tenth of the practice, `make test-all` all of
+them.
 
 The data is not part of this project: the tests are skipped where it is not at hand.
 """

@@ -1,4 +1,4 @@
-"""Takes the README's pictures anew, from the samples: `.venv/bin/python -m tests.browser.pictures` fills docs/pictures.
+"""Take the README's pictures of the samples: `.venv/bin/python -m tests.browser.pictures` fills docs/pictures.
 
 Needs Chromium, and takes some minutes: everything is started, and the samples are dropped into the inbox.
 """

@@ -1,6 +1,7 @@
-"""What operators and analysts look at, in a real browser, over a real `chartferry up`: files go in and nobody clicks.
+"""The pages of operators and analysts in a real browser, over a real `chartferry up`: files are imported without a
+click.
 
-States are awaited by asking Dagster; then its pages must show them.
+The tests ask Dagster until it has a state; then its pages must show that state.
 """
 
 import re

@@ -41,7 +41,7 @@ class Message(NamedTuple):
 
     @property
     def operation(self) -> str | None:
-        """What a request is, in the words of the table."""
+        """Return the operation of a request, as the table names it."""
         line = self.head.split(b"\r\n", 1)[0].decode("latin-1")
         return next((name for name, pattern in OPERATIONS.items() if pattern.match(line)), None)
 
@@ -74,10 +74,10 @@ class Exchange(NamedTuple):
 
 
 class Proxy:
-    """Listens on a free port of loopback while it is entered, and hands on to the target.
+    """A proxy on a free port of loopback that passes requests on to the target.
 
-    killed: called at the moment that somebody is not to survive. expires: which request (from 1) but those for
-    a token is answered as if its token had ended. doubled: resources that came of a second delivery alone.
+    killed: called at the moment at which a process is to die. expires: the number (from 1) of the request, not counting
+    those for tokens, that is answered as if its token had expired. doubled: resources of second deliveries only.
     """
 
     def __init__(self, target: str) -> None:
@@ -90,7 +90,7 @@ class Proxy:
         self.plan([])
 
     def plan(self, faults: list[Fault], killed: Callable[[], None] = lambda: None, expires: int | None = None) -> None:
-        """What is to go wrong from now on."""
+        """Set the faults of the next requests."""
         self.faults, self.killed, self.expires = faults, killed, expires
         self.seen: Counter[str | None] = Counter()
         self.asked = 0
@@ -114,7 +114,7 @@ class Proxy:
             thread.join()
 
     def ask(self, request: Message) -> Message:
-        """The target's answer to a request, whole. Raises `OSError` when there is none."""
+        """Return the target's complete answer to a request. Raises `OSError` if there is none."""
         with self.connected() as upstream:
             upstream.sendall(request.whole)
             answer = read_message(upstream)
@@ -168,7 +168,7 @@ class Proxy:
             client.close()
 
     def _answer(self, client: socket.socket, request: Message) -> bytes | None:
-        """What goes back to the client; None to hang up."""
+        """Return the answer for the client; None to close the connection."""
         operation = request.operation
         with self._lock:
             self.seen[operation] += 1

@@ -1,6 +1,6 @@
-"""Fault runs: an import with one thing going wrong on its way, the recovery, and what store and ledger hold after it.
+"""Fault runs: an import with one fault, the recovery, and the comparison of store, ledger and source.
 
-A cell of the table is a kind of target, an operation and a moment (`proxy.py`); a run of it is told by its number.
+A cell of the table is a kind of target, an operation and a moment (`proxy.py`); a run of it has a number.
 """
 
 import multiprocessing
@@ -87,7 +87,7 @@ CELLS = [
 
 @dataclass
 class Outcome:
-    """What came of a run. wrong: what does not agree in the end. by_hand: how many rows a person decided.
+    """The outcome of a run. wrong: the disagreements at the end. by_hand: the number of rows that a person decided.
 
     doubled: second resources that the network made, each named by `verify`.
     """
@@ -133,7 +133,7 @@ class Importer(NamedTuple):
             client.close()
 
     def load(self) -> None:
-        """What did not end before and what is in the inbox, as `chartferry import` does, without the publication."""
+        """Import unfinished batches and the inbox like `chartferry import`, without publishing."""
         with self.session() as session:
             for waiting in [*unfinished(session), *find_files([self.home / "inbox"], session.catalog)[0]]:
                 if import_file(session, waiting).unusable:
@@ -213,7 +213,7 @@ def run(cell: Cell, number: int, target: Target, proxy: Proxy, home: Path) -> Ou
 
 
 def prepare_change(change: str, home: Path, source: Source, dice: random.Random) -> Work:
-    """What comes after a first load: what is to be done, and what the source says from then on."""
+    """Change the content of the source after a first load. Return the work that brings it to the target."""
     if change == "undo":
         for key, wanted in source.wanted.items():
             if wanted[0] == "Task":
@@ -231,7 +231,7 @@ def _wait_for_another_second() -> None:
 
 
 def _faults(cell: Cell, dice: random.Random) -> tuple[list[Fault], int | None]:
-    """What goes wrong, last, with what has to go wrong before so that there is such a request; see `Proxy.plan`."""
+    """Return the fault of a run, after the faults that must come before it; see `Proxy.plan`."""
     rows = {"create": PAYMENTS + TASKS + RESPONSES, "batch": len(KINDS), "update": min(TASKS, RESPONSES)}
     expires = None
     before: list[Fault] = []
@@ -282,7 +282,7 @@ def decide(session: Session, target: Target, source: Source, doubt: DoubtfulReco
 
 
 def disagreements(importer: Importer, target: Target, source: Source, doubled: set[str]) -> list[str]:
-    """What in store, ledger and source is not the same, to the row and the cent; nothing when all is well."""
+    """Return the disagreements of store, ledger and source, to the row and the cent."""
     there = {found: body for kind in KINDS for found, body in target.all_of(kind, source.patients).items()}
     with importer.session() as session:
         tables = {name: session.ledger.tables()[name].to_pylist() for name in ("record", "former")}

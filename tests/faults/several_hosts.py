@@ -35,7 +35,7 @@ ENDS = 900.0
 
 
 class Fault(NamedTuple):
-    """What happens to a host at a step. turn: the how manieth of its kind; it chooses point and length."""
+    """A fault of a host at a step. turn: the number among its kind, which chooses point and length."""
 
     what: str
     step: str
@@ -50,7 +50,7 @@ def faults(times: int) -> list[deque[Fault]]:
 
 @dataclass
 class Place:
-    """What the hosts share. environ: of their commands; ledger: as psycopg takes it; silence: see `halting.py`."""
+    """What the hosts share. environ: of their commands. ledger: in psycopg's form. silence: see `halting.py`."""
 
     environ: dict[str, str]
     ledger: str
@@ -84,7 +84,7 @@ class Place:
 
 @dataclass
 class Figures:
-    """What came of the commands of hosts. faults: by kind and step. codes: of imports; None for those killed."""
+    """The outcomes of the hosts' commands. faults: by kind and step. codes: of imports; None for killed ones."""
 
     faults: Counter[tuple[str, str]] = field(default_factory=Counter)
     codes: Counter[int | None] = field(default_factory=Counter)
@@ -152,9 +152,9 @@ class Life:
             self.prepare()
 
     def _cut_off(self, process: "subprocess.Popen[bytes]", log: Path, turn: int) -> None:
-        """Part the host from all others: for so short that nobody notices, or until another has taken over.
+        """Disconnect the host: so briefly that no other notices, or until another has taken over.
 
-        The process goes on before the network is there again, or after it.
+        The process goes on before the network is back, or after that.
         """
         halted, seconds = self._host.disk / "halted", self._dice.uniform(1.2, 1.5) * self._place.silence
         self._host.cut_off()

@@ -1,4 +1,4 @@
-"""What three hosts share, for `several_hosts.py`: a service, a ledger and a bucket; the run, and what agrees."""
+"""The service, ledger and bucket of three hosts, for `several_hosts.py`; the run, and the comparison after it."""
 
 import json
 import subprocess

@@ -125,7 +125,7 @@ class Load:
         return next(host for host in self.hosts if host.name == steps[step])
 
     def goes_on(self) -> None:
-        """What was done to it was done in its middle."""
+        """Assert that the fault came while the step was running."""
         self._began = time.monotonic()
         assert 500 < self.dagster.created() < ROWS
 
@@ -231,7 +231,7 @@ def test_steps_that_could_not_be_begun_while_the_storage_was_away_are_handed_out
 
 
 def verified(dagster: Dagster, host: Host) -> Any:
-    """What `verify` finds on a host."""
+    """Return the findings of `verify` on a host."""
     code = "import sys; from pipelines.cli import run; sys.exit(run(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "--home", str(host.path / "home"), "verify", "--insecure", "--json"]
     environ = dagster.environ | {"CHARTFERRY_REQUESTS_PER_SECOND": ""}

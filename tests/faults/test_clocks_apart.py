@@ -71,7 +71,7 @@ class Importers:
         return started
 
     def loader(self) -> tuple[Any, ...] | None:
-        """Return who has the target, and its last sign of life."""
+        """Return the loader that has the target, and its last heartbeat."""
         with psycopg.connect(self._ledger) as connection:
             return connection.execute("SELECT owner, heartbeat_at FROM lease").fetchone()
 

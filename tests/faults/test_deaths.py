@@ -35,7 +35,7 @@ def mortal(request, tmp_path_factory):
 
 
 def killed_on_the_way(mortal, home, victim, what, number):
-    """One run: somebody dies at a request that its number chooses, and all goes on after it."""
+    """One run: a process dies at a request that the run's number chooses, and the import is resumed."""
     service, target, proxy, bare = mortal
     dice = random.Random(f"{victim} {what} {bare} {number}")
     alone = what in CHANGES and (bare or what != "undo")

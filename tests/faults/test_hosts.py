@@ -34,7 +34,7 @@ SECONDS = 480.0
 
 @dataclass
 class Deployment:
-    """What the hosts share: a target, a ledger and a store, each reached by the network."""
+    """The target, ledger and store that the hosts share over the network."""
 
     network: Network
     environ: dict[str, str]

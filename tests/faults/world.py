@@ -1,4 +1,4 @@
-"""What fault runs are about: the people of each run, the rows of its exports, and what is to come of them."""
+"""The data of fault runs: the patients of each run, the rows of its exports, and the expected resources."""
 
 import json
 import random
@@ -94,7 +94,7 @@ def change_responses(home: Path, source: Source, dice: random.Random, said: str)
 
 
 def content(body: Body) -> tuple[Any, ...]:
-    """What a resource says, as `Source.wanted` says it."""
+    """Return the content of a resource in the form of `Source.wanted`."""
     match body["resourceType"]:
         case "PaymentNotice":
             return "PaymentNotice", body["request"]["reference"][8:], round(body["amount"]["value"] * 100)

@@ -28,7 +28,7 @@ PROFILE = (servers.ROOT / "pipelines" / "client" / "targets" / "hapi.toml").read
 
 
 def missing() -> str | None:
-    """What has to be installed first, in one sentence; None if all is there."""
+    """Return a sentence that names the missing programs; None if all are installed."""
     absent = [name for name in PROGRAMS if not shutil.which(name)]
     absent += [] if servers.postgres_programs() else ["PostgreSQL"]
     return f"not installed: {', '.join(absent)}" if absent else None
@@ -104,7 +104,7 @@ def chartferry(home: Path, url: str, *arguments: object) -> subprocess.Completed
 
 
 def said(home: Path, url: str, *arguments: object) -> dict[str, Any]:
-    """What a command says as JSON."""
+    """Return the JSON that a command prints."""
     done = chartferry(home, url, *arguments, "--json")
     assert done.stdout, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(not (REFERENCE.is_dir() and I
 
 
 class Fate(NamedTuple):
-    """What has become of a record: `created`, then with its amount, or `reject`."""
+    """The outcome of a record: `created` with its amount, or `reject`."""
 
     kind: str
     state: str

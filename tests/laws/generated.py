@@ -126,7 +126,7 @@ Check = Callable[[httpx.Response], str | None]
 
 @dataclass(frozen=True)
 class Step:
-    """A request, where the clock of the service stands then, and what its answer must be."""
+    """A request, the time of the service's clock, and the expected answer."""
 
     sent: Sent
     clock: timedelta
@@ -349,7 +349,7 @@ class Campaign:
         return self.at(sent if self.chance(0.8) else self.fuzzer.with_odd_headers(sent))
 
     def junk(self) -> Step:
-        """What no client sends."""
+        """Return a value that no client sends."""
         name = self.kind()
         target = self.random.choice(
             [f"/{name}", "/", f"/{name}/$validate", f"/{name}/x", f"/{name}/_search", "/auth/token"]

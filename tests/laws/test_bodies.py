@@ -207,7 +207,7 @@ QUERIES = [
 
 
 def without_memory(service: Running, path: str) -> httpx.Response:
-    """What the same service answers while it keeps nothing."""
+    """Return the service's answer while its cache is off."""
     bodies, kept = service.service.reader._bodies, service.service.reader._bodies._entries.copy()
     bodies._entries.clear()
     answer = service.client.get(path)

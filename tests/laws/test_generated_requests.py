@@ -81,7 +81,7 @@ def shown(step: Step) -> str:
 
 
 def told(response: httpx.Response) -> tuple[Any, ...]:
-    """What an answer says, apart from signatures, which are another store's, and the numbers of transactions.
+    """Return the content of an answer without signatures, which differ by store, and without transaction numbers.
 
     A server of PostgreSQL counts those for all its databases, and takes some for its own work.
     """
@@ -90,7 +90,7 @@ def told(response: httpx.Response) -> tuple[Any, ...]:
 
 
 class Record(NamedTuple):
-    """What was played: each step with its answer, the rows that were stored, and how often there was each status."""
+    """A recorded sequence: each step with its answer, the stored rows, and the number of answers by status."""
 
     done: list[tuple[Step, tuple[Any, ...]]]
     stored: dict[str, list[Any]]

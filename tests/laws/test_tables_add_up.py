@@ -1,7 +1,8 @@
-"""What the published tables say adds up after any history, by seed.
+"""The figures of the published tables add up after any history, by seed.
 
-They are held to the files and the chart: each row of a finished file is accepted or set aside, each payment is of a
-file and counts once, and what was created is in the chart, to the cent. The state of a batch is taken as they have it.
+They are compared with the files and the target: each row of a finished file is accepted or a reject, each payment
+belongs to a file and counts once, and created payments are at the target, to the cent. The batches' states are taken as
+given.
 """
 
 import csv
@@ -75,7 +76,7 @@ class Line(NamedTuple):
 
 
 class Tables:
-    """What a publication says."""
+    """The tables of a publication."""
 
     def __init__(self, path):
         self.db = duckdb.connect(str(path), read_only=True)
@@ -96,7 +97,7 @@ def lines_of(feed, batch, text):
 
 
 class Law:
-    """What tables must say of the files that went to a target, and of its chart."""
+    """The law: the tables must agree with the files that were sent to a target, and with its resources."""
 
     def __init__(self, tables, files, target, is_settled):
         self.tables, self.target, self.is_settled = tables, target, is_settled
@@ -188,7 +189,7 @@ class Law:
             assert not key or len(files) <= 1, f"{key} is set aside as of several files: {aside}"
 
     def about(self, key):
-        """What files and tables have of a payment's key, for a message."""
+        """Return the rows of a payment's key in files and tables, for a message."""
         files = [
             (self.state[b], e) for b in self.order for e in self.lines.get(b, ()) if e.key == key and b[:3] == "pay"
         ]

@@ -1,4 +1,4 @@
-"""What tests of `chartferry` in this process share: a made-up target on loopback, a home that knows it, a ledger."""
+"""Fixtures for tests of `chartferry` in this process: a fake target on loopback, a home that uses it, a ledger."""
 
 import json
 import time
@@ -32,7 +32,7 @@ def target():
 
 @pytest.fixture(params=[True, False], ids=["with additions", "bare"])
 def additions(request, target):
-    """Whether the target has the additions of our service, or the interface alone: a test has both."""
+    """True if the target has the additions of our service, false for the interface alone. Tests run with both."""
     target.additions = request.param
     return request.param
 
@@ -195,7 +195,7 @@ def place(request, bucket: FakeBucket, tmp_path: Path) -> str:
 
 @pytest.fixture(params=["folder", "bucket"])
 def beyond(request, home, bucket, tmp_path, monkeypatch) -> Beyond:
-    """An empty inbox beyond the home, of which each object is taken at once."""
+    """An empty inbox outside the home, whose objects are taken at once."""
     assert home.exists()
     place = str(tmp_path / "exports") if request.param == "folder" else "s3://bucket/in/box"
     if request.param == "folder":

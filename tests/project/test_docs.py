@@ -1,4 +1,4 @@
-"""What the pages of docs name is there: commands with their options, variables, sensors and schedules, alerts."""
+"""Everything that docs names exists: commands with their options, variables, sensors, schedules and alerts."""
 
 import re
 import shlex
@@ -43,7 +43,7 @@ def unknown(line: str) -> list[str]:
 
 
 def behind_options(words: list[str]) -> list[str]:
-    """A group's own options stand with a value each, but for `--help`."""
+    """Return the words after the options of a group. Each of these has a value, except `--help`."""
     while words and words[0].startswith("-"):
         words = words[1 if words[0] == "--help" else 2 :]
     return words

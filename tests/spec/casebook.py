@@ -130,7 +130,7 @@ def filled(value: Any, **words: str) -> Any:
 
 @dataclass(frozen=True)
 class Expected:
-    """What comes of a case: accepted (`outcome` None), or an outcome and where it points."""
+    """The expectation of a case: accepted (`outcome` None), or an outcome with its expression."""
 
     outcome: str | None
     rule: str | None = None
@@ -281,7 +281,7 @@ def with_world(value: Any) -> Any:
 
 
 def part(body: Any, path: str) -> Any:
-    """The element of a body at a path; None where there is none."""
+    """Return the element of a body at a path; None if there is none."""
     for step in _steps(path):
         try:
             body = body[step]

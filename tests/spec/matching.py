@@ -69,7 +69,7 @@ def _placeholder(name: str, words: dict[str, str]) -> str:
 
 
 def is_now(text: str) -> bool:
-    """Whether a text is a UTC datetime of the last ten minutes."""
+    """True if a text is a UTC datetime of the last ten minutes."""
     if not _NOW.match(text):
         return False
     return timedelta(seconds=-5) < datetime.now(UTC) - datetime.fromisoformat(text) < timedelta(minutes=10)

@@ -1,4 +1,4 @@
-"""What the service promises when requests arrive at the same time."""
+"""The service's promises for simultaneous requests."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ Sent = tuple[str, dict[str, Any], dict[str, str]]
 
 
 def at_once(service: Running, requests: Iterable[Sent]) -> list[httpx.Response]:
-    """The responses to creates that are sent by as many threads, in the order of the requests."""
+    """Send creates, each from its own thread. Return the responses in the order of the requests."""
 
     def send(request: Sent) -> httpx.Response:
         path, body, headers = request

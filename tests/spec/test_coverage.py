@@ -1,4 +1,4 @@
-"""Every requirement of the interface has a case or a test that names it, or stands in uncovered.csv with the reason."""
+"""Every requirement of the interface has a case or a test that names it, or is in uncovered.csv with the reason."""
 
 import csv
 import re

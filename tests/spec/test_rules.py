@@ -30,7 +30,7 @@ class Note:
 
 
 class World:
-    """What is known: the reference world, and what its patients owe."""
+    """The known records: the reference data, and the balances of its patients."""
 
     def __init__(self, balances: dict[str, int]) -> None:
         self._balances = BALANCES | balances
@@ -70,7 +70,7 @@ def _note(encounter: dict[str, Any]) -> Note:
 
 
 def problems(case: Case, resource: Resource) -> list[Problem] | None:
-    """What the rules find in a case's body; None when it is no JSON."""
+    """Return the problems that the rules find in a case's body; None if it is not JSON."""
     try:
         body = parse_json(case.text(SITE.base_url, "00000000-0000-4000-8000-000000000000"))
     except Malformed:
@@ -102,7 +102,7 @@ def outcome(case: Case) -> dict[str, Any] | None:
 
 
 def agrees(case: Case, found: list[Problem] | None) -> bool:
-    """Whether what the rules found is what a case expects, expression included where the case names one."""
+    """True if the problems are those that a case expects, with the expression if the case names one."""
     expected, actual = outcome(case), first(found)
     if expected and actual and expected["expression"] is None:
         actual["expression"] = None

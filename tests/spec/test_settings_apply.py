@@ -1,4 +1,4 @@
-"""What the settings of a service change for its callers: placeholders, additions, limits."""
+"""The effects of a service's settings on its callers: placeholders, additions, limits."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager

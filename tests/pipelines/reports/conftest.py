@@ -1,4 +1,4 @@
-"""What tests of the published tables share: a target with reports, and a home whose tables are made of them."""
+"""Fixtures for tests of the published tables: a target with reports, and a home with tables of them."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the service tells for tables: charges with what has paid them, and patients without their names."""
+"""The command `tell`: charges with their payments, and patients without names."""
 
 import json
 
@@ -16,7 +16,7 @@ def told(store, name, file):
 
 
 def test_charges_and_patients_are_told(tmp_path):
-    """REPORT-28, REPORT-29: charges are told to the cent with what is paid, and patients by sex and year alone."""
+    """REPORT-28, REPORT-29: charges to the cent with the paid amount, and patients by sex and year of birth only."""
     store = str(tmp_path / "s.duckdb")
     with running(tmp_path, store=store) as found:
         for body in (payment("p1", 30), payment("p1", 5.5, "c2"), payment("p1", 80)):

@@ -103,7 +103,7 @@ def test_the_audit_has_a_keyed_hash_of_a_patient_whom_the_store_does_not_know(fr
 
 
 def test_no_write_is_taken_without_an_audit(fresh_service: Running, full: Callable[[bool], None]) -> None:
-    """EXTRA-OPS-06: not one by one, not in a bundle; `/health` says so, and all goes on by itself."""
+    """EXTRA-OPS-06: neither single writes nor bundles; `/health` says so, and the service recovers by itself."""
     client = fresh_service.client
     full(True)
     client.get("/Task")

@@ -152,7 +152,7 @@ def test_a_new_file_carries_the_head_of_the_one_before(tmp_path: Path) -> None:
 
 
 def test_lines_removed_at_the_end_of_a_file_that_was_moved_away_are_found(tmp_path: Path) -> None:
-    """EXTRA-OPS-07: nothing goes on from what is its last line now; what goes on was emptied, too."""
+    """EXTRA-OPS-07: no file follows its present last line. The file that followed was emptied, too."""
     path, former = tmp_path / "audit.ndjson", tmp_path / "audit.1"
     written(path, 1, 2)
     path.rename(former)
@@ -204,7 +204,7 @@ def test_lines_from_before_the_chain_count_as_unchained(tmp_path: Path) -> None:
 
 
 def test_a_line_that_a_kill_cut_off_costs_no_other(tmp_path: Path) -> None:
-    """The record after it is found, and the chain goes on over it."""
+    """The record after it is found, and the chain continues over it."""
     path = tmp_path / "audit.ndjson"
     written(path, 1, 2)
     with path.open("ab") as file:

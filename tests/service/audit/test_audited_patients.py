@@ -89,7 +89,7 @@ def test_a_validation_is_on_record_for_the_patient_of_whom_it_tells(
 def test_a_validation_of_any_body_is_on_record(
     fresh_service: Running, recorded: Callable[[], list[dict[str, Any]]], body: Any
 ) -> None:
-    """EXTRA-OPS-04: a patient whom the store does not know stands as a keyed hash."""
+    """EXTRA-OPS-04: a patient whom the store does not know is replaced by a keyed hash."""
     assert fresh_service.client.post("/Task/$validate", json=body).status_code == 200
     (found,) = recorded()
     assert all(patient.startswith("unknown-") for patient in found.get("patients", ()))

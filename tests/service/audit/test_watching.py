@@ -1,4 +1,4 @@
-"""What is kept of requests: the audit, the metrics, the log. Who, what, when; never content."""
+"""The audit, metrics and log of requests: who, what and when, but never content."""
 
 import json
 import logging

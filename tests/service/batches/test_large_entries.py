@@ -32,7 +32,7 @@ def sent(running: Running, raw: bytes) -> Any:
 
 
 def test_an_entry_that_is_too_large_is_not_parsed(fresh_service: Running) -> None:
-    """LIMIT-06, LIMIT-14: unknown elements took 130 times their size, each as a problem of its own."""
+    """LIMIT-06, LIMIT-14: its unknown elements would take 130 times their size, as a problem each."""
     raw = bundle("batch", post(1), LARGE, post(2))
     tracemalloc.start()
     understood(fresh_service.service, raw, CALLER)
@@ -72,7 +72,7 @@ def test_an_entry_above_a_lower_limit_is_refused_though_all_entries_are_plain(se
 
 
 def told(service: Service, raw: bytes) -> Any:
-    """What is understood of a bundle, without the ids that it is given."""
+    """Return the parsed requests of a bundle, without the ids that they get."""
     try:
         found = understood(service, raw, CALLER)
     except FhirError as error:

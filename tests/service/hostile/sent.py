@@ -1,4 +1,4 @@
-"""What a client sends, rightly or not, byte by byte where it matters, and what comes back."""
+"""Send valid and invalid requests, byte by byte if needed, and read the answers."""
 
 import json
 import select
@@ -59,7 +59,7 @@ def objects(depth):
 
 
 def exchanged(url, *parts):
-    """What comes back for these bytes, sent a moment apart, until the other side closes."""
+    """Send parts of bytes with pauses. Return all bytes that come back until the service closes the connection."""
     address = urlsplit(url)
     with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
         received = b""

@@ -53,7 +53,7 @@ def room_for_3000(service: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator
 def test_bodies_beyond_what_a_process_has_room_for_are_refused_until_others_are_answered(
     service: Running, room: body_memory.InHand, name: str
 ) -> None:
-    """LIMIT-14: each connection had a bundle of 64 MiB in memory, or another body of 1 MiB, of as many as came."""
+    """LIMIT-14: otherwise each of any number of connections could have a body of up to 64 MiB in memory."""
     method, path, kind, text, status = SENT[name]
     head = {"content-type": kind, "authorization": service.client.headers["authorization"]}
     raw = text.encode()
@@ -105,7 +105,7 @@ def test_a_model_takes_no_more_than_some_times_what_its_text_counts() -> None:
 
 
 def test_no_body_counts_for_more_than_the_largest() -> None:
-    """Each can be taken when nothing else is under way: else it would be refused for ever."""
+    """The largest body is accepted if no other is under way. Otherwise it would be refused for ever."""
     room = body_memory.InHand(100_000)
     for _ in range(body_memory.LARGEST_BODIES):
         body_memory.BodyShare(room).hold(10**9)

@@ -1,4 +1,4 @@
-"""What comes beside and behind a body: trailers, chunk extensions, requests that go on after their answer."""
+"""Bytes beside and after a body: trailers, chunk extensions, and requests that continue after their answer."""
 
 import socket
 import time

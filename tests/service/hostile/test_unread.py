@@ -100,7 +100,7 @@ def test_a_client_that_closes_without_reading_is_disconnected(full, monkeypatch,
 
 @pytest.mark.alike
 def test_answers_that_wait_to_be_read_are_bounded_in_all(fresh_service, begun, monkeypatch):
-    """LIMIT-17: each connection had a page of some hundred megabytes in memory, of as many as a client opens."""
+    """LIMIT-17: otherwise each of any number of connections could have a page of some hundred megabytes in memory."""
     large = TASK | {"description": "x" * 900_000, "input": [{"type": {"text": "label"}, "valueString": "unread"}]}
     for _ in range(20):
         assert post(fresh_service, "/Task", json.dumps(large)).status_code == 201
@@ -192,7 +192,7 @@ def test_a_request_behind_an_answer_that_is_read_late_is_answered(full, monkeypa
 
 @pytest.mark.parametrize("broken", ["no HTTP\r\n\r\n", "GET /health HTTP/1.1\r\nhost: x\r\nx" + "x" * 80_000])
 def test_no_answer_comes_before_its_turn(service, broken):
-    """What is no HTTP behind a request is not answered in that one's place: the connection ends after its answer."""
+    """Bytes after a request that are not HTTP get no answer: the connection ends after the answer to the request."""
     with connected(service) as connection:
         connection.sendall(alive(service) + alive(service) + broken.encode())
         received = b"".join(iter(lambda: connection.recv(65536), b""))
@@ -208,7 +208,7 @@ def test_a_broken_body_that_waits_its_turn_is_answered_in_its_turn(service):
 
 
 def test_a_client_that_ends_its_side_after_its_requests_gets_the_answers(service):
-    """A client that ends its side of the connection had its task stored, and no answer."""
+    """Otherwise a client that ends its side of the connection would have its task stored and get no answer."""
     body = with_meta("1").encode()
     lines = "content-type: application/json", f"content-length: {len(body)}"
     one = request_of(service, *lines, start="POST /Task HTTP/1.1", body=body)

@@ -74,7 +74,7 @@ def test_the_largest_body_is_taken(service):
 
 
 def test_a_stranger_sends_no_body(service):
-    """LIMIT-09: who has no token is refused before the body comes."""
+    """LIMIT-09: a client without a token is refused before its body arrives."""
     lines = (
         "POST /Task HTTP/1.1",
         "host: x",
@@ -86,7 +86,7 @@ def test_a_stranger_sends_no_body(service):
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(service, monkeypatch):
-    """The connection is answered and closed; whoever sends byte by byte has no more time than others."""
+    """The connection is answered and closed. A client that sends byte by byte has no more time than others."""
     monkeypatch.setattr(exchange, "BODY_SECONDS", 0.5)
     head = request_of(service, "content-type: application/json", "content-length: 500", start="POST /Task HTTP/1.1")
     for parts in ([head], [head, *[b" "] * 20]):
@@ -113,7 +113,7 @@ def test_a_head_that_does_not_come_is_not_waited_for(service, monkeypatch, parts
 
 
 def test_a_body_that_is_cut_off_stores_nothing(service):
-    """Half a request is no request."""
+    """A part of a body is not a request."""
     before = service.client.get("/Task?_count=0").json()["total"]
     lines = "content-type: application/json", f"content-length: {len(TEXT)}"
     head = request_of(service, *lines, start="POST /Task HTTP/1.1")

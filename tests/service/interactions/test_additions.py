@@ -1,4 +1,4 @@
-"""What the service adds to the interface: $validate and history."""
+"""Additions to the interface: $validate and history."""
 
 import json
 from datetime import datetime, timedelta

@@ -14,7 +14,7 @@ VALUES = tuple("abcdefgh")
 
 
 def identified(*values: str) -> dict[str, Any]:
-    """A task with these identifiers; without the element where there are none."""
+    """Return a task with these identifiers; without the element if there are none."""
     body = task(1, identifier=[{"system": "urn:x", "value": value} for value in values])
     return body if values else {name: part for name, part in body.items() if name != "identifier"}
 
@@ -35,7 +35,7 @@ def made(service: Running, *values: str) -> str:
 
 @dataclass
 class Model:
-    """What the identifiers of each task are, and what becomes of an entry."""
+    """A model of the identifiers of all tasks, which predicts the outcome of an entry."""
 
     service: Running
     random: Random

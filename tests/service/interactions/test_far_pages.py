@@ -1,4 +1,4 @@
-"""Pages that are far from the beginning of a search: the same as if everything before them were sorted."""
+"""Pages far from the beginning of a search equal those of a full sort."""
 
 import random
 from typing import Any
@@ -16,7 +16,7 @@ DUE = [
 
 
 def stored(service: Running, seed: int) -> None:
-    """Some tasks with due dates and without, of which several have the same."""
+    """Tasks with and without due dates; some dates are equal."""
     dice = random.Random(seed)
     due = [dice.choice(DUE) for _ in range(40)]
     bodies = [

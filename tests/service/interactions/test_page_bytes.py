@@ -103,7 +103,7 @@ def test_no_more_bodies_are_fetched_than_at_once_where_the_first_ones_fill_a_pag
 
 
 def test_each_reader_has_its_turn_and_no_more_than_the_most_is_fetched_at_once() -> None:
-    """Also who wants much, beside others who want little and come again and again."""
+    """Also a reader of much beside others who read little and return repeatedly."""
     turns, lock, held, most = page_bytes.PageTurns(10, 60), threading.Lock(), 0, 0
 
     def fetch(bodies: int) -> None:

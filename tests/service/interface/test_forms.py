@@ -1,4 +1,4 @@
-"""Forms: what a function made of one writes is the JSON that the form says, and what it draws stands in it."""
+"""Forms: the function of a form writes the JSON that the form describes, with the values that it draws."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace

@@ -105,7 +105,7 @@ def without_nothing(value: Any) -> Any:
 
 
 def agrees(name: str, text: str) -> bool:
-    """Whether the struct took the text; what it takes, the model must take with the same values."""
+    """True if the struct accepted the text. Asserts that the model then has the same values."""
     found = READERS[name].read(text.encode("utf-8", "surrogatepass"))
     if found is None:
         return False
@@ -147,7 +147,7 @@ def nearly_plain(draw: Any, name: str) -> str:
 
 
 def _after_value(text: str) -> str:
-    """The text after the JSON value that it begins with; the text itself where there is none."""
+    """Return the text after its first JSON value; the whole text if it does not begin with one."""
     start = len(text) - len(text.lstrip())
     try:
         return text[json.JSONDecoder().raw_decode(text, start)[1] :]
@@ -229,7 +229,7 @@ def test_items_within_items_are_read_to_some_depth_and_then_left_to_the_model() 
 
 
 def test_what_structs_do_not_take_so_deep_down_is_absent_there() -> None:
-    """QR-ITEM-01: rules and storing look for items under the answers that stand deepest."""
+    """QR-ITEM-01: rules and storing look for items under the deepest answers."""
     item: dict[str, Any] = {"linkId": "q", "answer": [{"valueString": "x"}]}
     for link_id in ("b", "a"):
         item = {"linkId": link_id, "item": [item]}
@@ -239,7 +239,7 @@ def test_what_structs_do_not_take_so_deep_down_is_absent_there() -> None:
 
 
 def test_properties_of_the_models_are_those_of_the_structs() -> None:
-    """What rules ask of a body, they may ask of either."""
+    """Rules read the same properties of both."""
     read = READERS["QuestionnaireResponse"].read(json.dumps(RESPONSE).encode())
     model = QuestionnaireResponse.model_validate(parse_json(json.dumps(RESPONSE)))
     assert [(at, item.linkId) for at, item in read.placed] == [(at, item.linkId) for at, item in model.placed]  # type: ignore[union-attr]

@@ -64,7 +64,7 @@ def prepared(name: str, body: Any) -> bytes:
 
 
 def by_models(name: str, text: str) -> bytes | None:
-    """What is stored of a text by the models alone; None where they refuse it."""
+    """Return the stored form of a text by the models alone; None if they refuse it."""
     try:
         return prepared(name, parse(RESOURCES[name], parse_json(text.encode("utf-8", "replace")), SITE, True))
     except (Malformed, FhirError):
@@ -72,13 +72,13 @@ def by_models(name: str, text: str) -> bytes | None:
 
 
 def of_single(name: str, text: str) -> bytes | None:
-    """What the reader of single creates takes."""
+    """Return the result of the reader of single creates."""
     found = plain.create(RESOURCES[name], text.encode("utf-8", "replace"), SITE)
     return None if found is None else prepared(name, found)
 
 
 def of_batch(name: str, text: str) -> bytes | None:
-    """What the reader of batches takes, beside a neighbour that is sound."""
+    """Return the result of the reader of batches, with a sound entry beside it."""
     kept = json.dumps({"resource": BODIES["Task"], "request": {"method": "POST", "url": "Task"}})
     entry = f'{{"resource":{text},"request":{{"method":"POST","url":"{name}"}}}}'
     raw = f'{{"resourceType":"Bundle","type":"batch","entry":[{kept},{entry}]}}'
@@ -87,7 +87,7 @@ def of_batch(name: str, text: str) -> bytes | None:
 
 
 def of_long_batch(name: str, text: str) -> bytes | None:
-    """What the reader of batches takes that are so long that they are read in parts."""
+    """Return the result of the reader of batches for a batch that is read in parts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plain, "LONG", 0)
         patch.setattr(plain, "PART", 1)

@@ -60,7 +60,7 @@ def bundle(bodies: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def told(service, status: int, location: str | None, outcome: Any) -> Any:
-    """What a create came to: its issue, or what is stored, without what differs each time."""
+    """Return the outcome of a create: its issue, or the stored body without values that always differ."""
     if location is None:
         return status, outcome
     stored = service.client.get(location).json()

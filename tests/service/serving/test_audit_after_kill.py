@@ -1,4 +1,4 @@
-"""What a killed service had stored without a record in the audit has one after the next start, and only one."""
+"""Stored writes of a killed service that lack a record in the audit get one at the next start, and only one."""
 
 import os
 import subprocess

@@ -141,7 +141,7 @@ def survives(folder: Path, phase: str, number: int) -> None:
 
 
 def _stored(service: Service) -> dict[str, Any]:
-    """What each stored task and payment says, by `Type/id`."""
+    """Return the content of each stored task and payment by `Type/id`."""
     with service.store.read() as connection:
         tasks = connection.exec_driver_sql("SELECT 'Task/' || id, description FROM task").all()
         payments = connection.exec_driver_sql("SELECT 'PaymentNotice/' || id, cents FROM payment_notice").all()

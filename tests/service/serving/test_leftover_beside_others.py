@@ -1,4 +1,4 @@
-"""What a service over PostgreSQL had stored when it was killed, without a record, has one after the next start."""
+"""Stored writes of a killed service over PostgreSQL that lack a record in the audit get one at the next start."""
 
 import os
 import subprocess

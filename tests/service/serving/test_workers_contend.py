@@ -31,7 +31,7 @@ def served(store: str, tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def at_once(served: tuple[str, dict[str, str]], ask: Callable[[httpx.Client, int], httpx.Response]) -> list[Any]:
-    """What so many clients are answered, each by a connection of its own, which any of the processes may have."""
+    """Return the answers to many clients. Each has its own connection, to any of the processes."""
     address, headers = served
     together = threading.Barrier(AT_ONCE)
 

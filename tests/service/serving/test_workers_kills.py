@@ -109,7 +109,7 @@ def stored(store: str) -> Counter[int]:
 
 
 def some_of(chosen: random.Random, most: int) -> Callable[[psutil.Process], None]:
-    """What kills so many of the processes at most, those that are just starting too."""
+    """Return a function that kills at most so many of the processes, also starting ones."""
 
     def kill(watching: psutil.Process) -> None:
         children = watching.children()

@@ -10,7 +10,7 @@ from fhir_service.store.shared_lookups import SharedLookups
 
 
 class Slow:
-    """A store of numbers whose look-ups end when they are told to."""
+    """A store of numbers whose look-ups end when the test says so."""
 
     def __init__(self) -> None:
         self.stored = {"a": 1}

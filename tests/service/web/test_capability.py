@@ -1,4 +1,4 @@
-"""What the service says about itself."""
+"""The CapabilityStatement of the service."""
 
 import json
 from pathlib import Path

@@ -54,7 +54,7 @@ def test_health_is_ok_only_while_a_write_can_be_stored(fresh_service: Running, m
 
 
 def test_a_recent_commit_needs_no_probe(fresh_service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asks often costs no commits; after a failure it is proved anew."""
+    """Frequent requests cause no commits. After a failure there is a new probe."""
     monkeypatch.setattr(health, "FRESH_SECONDS", 600.0)
     held: list[int] = []
     monkeypatch.setattr(fresh_service.service.writer._commits, "_committed", held.append)

@@ -1,4 +1,4 @@
-"""Several processes that write to one store at once: exact, few exchanges, stable pages, and no commit in doubt."""
+"""Several processes write to one store at once: exact results, few exchanges, stable pages, no commit in doubt."""
 
 import threading
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def proxy(url: str, tmp_path: Path) -> Iterator[Proxy]:
 
 @pytest.fixture
 def one(url: str, proxy: Proxy, tmp_path: Path) -> Iterator[Running]:
-    """A service, which is beyond the proxy from its database."""
+    """A service that reaches its database through the proxy."""
     with running(tmp_path, store=str(make_url(url).set(query={"host": str(proxy.folder)}))) as found:
         yield found
 
@@ -79,7 +79,7 @@ def test_a_batch_takes_two_exchanges_whatever_is_in_it(
 
 
 def test_a_create_of_a_token_that_was_met_takes_no_exchange_for_it(one: Running, proxy: Proxy) -> None:
-    """AUTH-11: the batch asks for the token with what else it reads."""
+    """AUTH-11: the batch reads the token together with everything else."""
     assert one.client.post("/Task", json=task(1)).status_code == 201
     before = proxy.exchanges
     assert one.client.post("/Task", json=task(2)).status_code == 201
@@ -103,7 +103,7 @@ def test_a_page_takes_one_exchange(one: Running, proxy: Proxy, monkeypatch: pyte
 
 
 def test_nothing_is_answered_before_the_token_was_found_to_hold(one: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """AUTH-11: not even where a handler forgot to ask."""
+    """AUTH-11: not even if a handler forgets to check."""
     assert one.client.post("/Task", json=task(1)).status_code == 201
     monkeypatch.setattr(acts, "confirm", lambda _: None)
     assert one.client.post("/Task", json=task(2)).status_code == 500
@@ -113,7 +113,7 @@ def test_nothing_is_answered_before_the_token_was_found_to_hold(one: Running, mo
 
 
 class Beside:
-    """Another process's write, made between the reads and the writes of the first attempts of a batch."""
+    """A write of another process between the reads and the writes of the first attempts of a batch."""
 
     def __init__(self, found: Running, monkeypatch: pytest.MonkeyPatch, sql: str, times: int = 1) -> None:
         self.ways: list[AttemptLocks] = []
@@ -137,14 +137,14 @@ class Beside:
 
 
 def test_a_payment_that_another_one_forestalls_is_decided_again(one: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PAY-CREATE-08: on what is owed then."""
+    """PAY-CREATE-08: by the balance at that time."""
     beside = Beside(one, monkeypatch, "UPDATE account SET paid = paid + 15000 WHERE patient = 'p1'")
     assert one.client.post("/PaymentNotice", json=payment(100)).status_code == 422
     assert beside.ways == [AttemptLocks(), AttemptLocks(holds=True)]
 
 
 def test_an_update_that_another_one_forestalls_is_decided_again(one: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TASK-UPDATE: a precondition holds for the version that is there then."""
+    """TASK-UPDATE: the precondition is checked against the version at that time."""
     path = one.client.post("/Task", json=task(1)).headers["location"].removeprefix(one.url)
     beside = Beside(one, monkeypatch, "UPDATE task SET version = version + 1")
     refused = one.client.put(path, json=task(1, description="changed"), headers={"if-match": 'W/"1"'})
@@ -204,7 +204,7 @@ def test_a_batch_that_collides_repeatedly_finally_runs_alone(one: Running, monke
 def test_batches_that_pay_the_same_accounts_in_any_order_wait_in_no_ring(
     one: Running, url: str, tmp_path: Path
 ) -> None:
-    """Each payment once, whatever order the entries of the batches are in."""
+    """No deadlock, and each payment once, in whatever order the entries are."""
     with running(made(tmp_path / "two"), store=url) as two, ThreadPoolExecutor(4) as threads:
         patients = ["p1", "p2"]
         bundles = [[entry(payment(1, name)) for name in order] for order in (patients, patients[::-1])] * 8
@@ -224,7 +224,7 @@ def copayment(found: Running, cents: int) -> dict[str, Any]:
 
 
 def test_the_database_itself_refuses_to_take_a_balance_below_zero(one: Running) -> None:
-    """PAY-CREATE-08, PAY-CREATE-12: whatever the service does; copayments alone may."""
+    """PAY-CREATE-08, PAY-CREATE-12: whatever the service does. Only copayments may do that."""
     with pytest.raises(Exception, match="beyond the balance"), one.service.store.engine.begin() as connection:
         connection.execute(text(f"UPDATE account SET paid = {BALANCE + 1} WHERE patient = 'p1'"))
     bundle = [entry(payment(BALANCE)), entry(copayment(one, 500)), entry(copayment(one, 20))]
@@ -240,7 +240,7 @@ def test_the_database_itself_refuses_to_take_a_balance_below_zero(one: Running) 
 def test_a_commit_whose_answer_is_lost_is_looked_for_and_acknowledged_once(
     one: Running, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is stored is not stored again."""
+    """A stored batch is not stored again."""
     monkeypatch.setattr(contending, "LOOKS", (0.01, 0.1, 0.5))
     lost = threading.Event()
 
@@ -259,7 +259,7 @@ def test_a_commit_whose_answer_is_lost_is_looked_for_and_acknowledged_once(
 def test_a_commit_that_the_database_does_not_tell_of_is_called_neither_done_nor_not_done(
     one: Running, proxy: Proxy, postgres: Postgres, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """500: the client has to look."""
+    """The answer is 500: the client has to look the resource up."""
     monkeypatch.setattr(contending, "LOOKS", (0.01,))
     # The first connections ask for more, and commit too.
     assert one.client.post("/Task", json=task(0)).status_code == 201
@@ -308,7 +308,7 @@ def test_pages_show_the_store_as_of_the_first_one(one: Running, url: str, tmp_pa
 
 
 def test_a_snapshot_belongs_to_its_search_and_is_sent_as_it_was(one: Running) -> None:
-    """BUNDLE-07: a link that was changed is counted anew, or refused."""
+    """BUNDLE-07: for a changed link the total is counted again, or the link is refused."""
     for n in range(3):
         one.client.post("/Task", json=task(n))
     link = next_of(one.client.get("/Task?_count=1").json())
@@ -325,7 +325,7 @@ def test_a_snapshot_belongs_to_its_search_and_is_sent_as_it_was(one: Running) ->
 
 
 def test_a_store_of_before_is_brought_to_this_version(url: str, tmp_path: Path) -> None:
-    """CLI-SVC-01: what was in it is on every page, and new numbers follow the old ones."""
+    """CLI-SVC-01: its resources are on every page, and new numbers follow the old ones."""
     with running(tmp_path, store=url) as found:
         for n in range(3):
             assert found.client.post("/Task", json=task(n)).status_code == 201
@@ -338,7 +338,7 @@ def test_a_store_of_before_is_brought_to_this_version(url: str, tmp_path: Path) 
 
 
 def test_a_questionnaire_of_a_restored_database_is_the_one_that_is_there(one: Running, url: str) -> None:
-    """SCALE-01: though the process has met another one of its id and version."""
+    """SCALE-01: although the process has cached another one with the same id and version."""
 
     def refused_for(link: str) -> str:
         answers = {
@@ -363,7 +363,7 @@ def test_a_questionnaire_of_a_restored_database_is_the_one_that_is_there(one: Ru
 def test_a_dump_that_is_restored_on_another_server_has_stable_pages(
     url: str, postgres: Postgres, tmp_path: Path
 ) -> None:
-    """S10, S12: transaction ids of before say nothing there, and links of before are refused."""
+    """S10, S12: earlier transaction ids have no meaning there, and earlier links are refused."""
     postgres.execute("DO $$ BEGIN FOR n IN 1..500 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$")
     with running(tmp_path, store=url) as found:
         for n in range(3):

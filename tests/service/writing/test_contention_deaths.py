@@ -29,7 +29,7 @@ def made(folder: Path) -> Path:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_an_acknowledged_write_is_there_once_whatever_dies(tmp_path: Path, seed: int) -> None:
-    """Two services, one of which is killed; and the database crashes, under load."""
+    """Under load, one of two services is killed, and the database crashes."""
     dice = random.Random(seed)
     with running_server() as server, server.database() as store, contextlib.ExitStack() as stack:
         command_output("load", "--store", store, str(WORLD))

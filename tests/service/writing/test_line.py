@@ -97,7 +97,7 @@ def end(found: WriterQueue, works: list[Work], milliseconds: float) -> None:
 
 
 def beside_single_writes(*works: Work) -> WriterQueue:
-    """What waits where a single write was made just now."""
+    """Return a line of waiting requests after a recent single write."""
     found = waiting(single := request())
     assert found.turn() == [single]
     for work in works:

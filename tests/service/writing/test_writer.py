@@ -266,7 +266,7 @@ def test_a_condition_that_is_no_identifier_is_never_an_unconditional_create(
 
 @pytest.mark.on_both
 def test_a_failing_batch_stores_nothing_and_says_so(fresh_service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fails before the commit is 503, and the service goes on."""
+    """A failure before the commit is a 503, and the service goes on."""
 
     def fail(*_: Any) -> None:
         raise RuntimeError("planted")
