@@ -120,6 +120,8 @@ PATIENT = ("for", "subject", "request")
 """The elements that name the patient of a task, a response and a payment."""
 TAKEN_BACK = {"QuestionnaireResponse": "entered-in-error", "Task": "cancelled"}
 """The status of a resource that was taken back. Payments have none."""
+NOT_IN_FORCE = ("cancelled", "draft", "entered-in-error")
+"""The statuses of payments and claims that do not count for a balance."""
 
 
 def taken_back(resource_type: str, ours: Body, theirs: Body) -> bool:

@@ -17,7 +17,7 @@ import orjson
 from sqlalchemy import select
 
 from pipelines.client.client import FhirClient
-from pipelines.client.comparison import referred
+from pipelines.client.comparison import NOT_IN_FORCE, referred
 from pipelines.client.identifiers import identifier_value, values_of
 from pipelines.client.replies import NoResult
 from pipelines.client.threads import threads
@@ -30,7 +30,6 @@ from pipelines.loading.row import AcceptedRow
 
 Body = dict[str, Any]
 MOST = 10**12
-NOT_IN_FORCE = ("cancelled", "draft", "entered-in-error")
 PATIENTS_A_SEARCH = 20
 MOST_WAITING = 20_000
 """The number of payments that may wait for answers to others. Beyond it, payments are set aside at once, with all

@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.client.comparison import OWN_TIME, fingerprints, referred
+from pipelines.client.comparison import NOT_IN_FORCE, OWN_TIME, fingerprints, referred
 from pipelines.client.identifiers import IMPORTERS, identifier_of, record_of
 from pipelines.client.replies import RequestRefused, UnknownOutcome, resources_of
 from pipelines.client.whole import AT_ONCE, LARGE, IncompleteSearch, WholeSearch
@@ -183,7 +183,7 @@ def there_of(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
     return (
         body["id"],
         referred({"reference": "", **subject}).rpartition("/")[2] or None,
-        _text(kind, body, body, "status"),
+        _status(kind, body),
         _text(kind, body, body, OWN_TIME.get(kind, "created")),
         _text(kind, body, identifier, "system"),
         *(record := record_of(str(identifier.get("value") or ""))),
@@ -194,7 +194,13 @@ def there_of(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def _text(kind: str, body: dict[str, Any], element: Mapping[str, Any], name: str) -> str | None:
+def _status(kind: str, body: Mapping[str, Any]) -> str | None:
+    """Return the status; for a payment that does not count for a balance, `entered-in-error`."""
+    status = _text(kind, body, body, "status")
+    return "entered-in-error" if kind == "PaymentNotice" and status in NOT_IN_FORCE else status
+
+
+def _text(kind: str, body: Mapping[str, Any], element: Mapping[str, Any], name: str) -> str | None:
     """Return a text of the resource, or of an element in it. Checked here, because DuckDB makes a text of any value."""
     found = element.get(name)
     if found is None or isinstance(found, str):

@@ -267,5 +267,5 @@ def _count(db: duckdb.DuckDBPyConnection, kind: str, batch: dict[str, str], veri
     elsewhere = f"SELECT count(*) FROM {STRANGERS} WHERE {BY_IMPORTERS} AND NOT {OF_OWN_SOURCE}"
     verified.elsewhere[kind] = 0 if verified.lost else number(db, elsewhere, {"kind": kind})
     if kind == "PaymentNotice":
-        verified.target_cents = number(db, f"SELECT coalesce(sum(there.cents), 0) {there}", batch)
+        verified.target_cents = number(db, f"SELECT coalesce(sum(there.cents), 0) {there} AND NOT {WITHOUT}", batch)
         verified.ledger_cents = number(db, f"SELECT coalesce(sum(amount_cents), 0) FROM ours WHERE {live}", batch)

@@ -26,7 +26,8 @@ MEANING = {
     "differs": "the target's content differs from the row's, or the resource belongs to another record",
     "not updated": "the target lost their update, as a restore does; chartferry import --again BATCH puts it in again",
     "changed": "changed in the chart since; nothing is wrong",
-    "taken back": "taken back in the chart; chartferry undo BATCH, then import --again BATCH, loads the batch anew",
+    "taken back": "taken back in the chart; chartferry undo BATCH, then import --again BATCH, loads the batch anew"
+    " (not payments: those are entered in the chart)",
     "undo open": "an undo was cut off, and may have taken them back; chartferry undo BATCH finishes it",
     "not taken back": "still at the target, and should be taken back; the next import does so (after a restore:"
     " chartferry undo BATCH)",

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from pipelines.client.client import AsOf, FhirClient
+from pipelines.client.comparison import NOT_IN_FORCE
 from pipelines.client.pace import RetryPauses
 from pipelines.client.profiles import Profile, member, profile_for
 from pipelines.client.replies import RequestRefused
 from pipelines.client.tokens import Credentials
 from pipelines.home.exits import BadSetting
-from pipelines.loading.balances import NOT_IN_FORCE
 from pipelines.loading.changes import Changes
 from pipelines.loading.ownership import KnownResource, Owner
 from pipelines.loading.row import Identity

@@ -230,6 +230,21 @@ def test_an_equal_payment_that_was_made_for_another_record_is_not_the_rows(home,
     assert asked("verify")["differences"] == []
 
 
+@pytest.mark.parametrize("status", ["cancelled", "entered-in-error"])
+def test_the_money_of_a_payment_that_the_chart_has_cancelled_is_not_said_to_be_there(
+    batch, target, asked, chartferry, status
+):
+    """CLI-CMD-17, EVID-01: nor is it signed off, and nobody is asked to load it anew by an undo."""
+    cancelled = only(target, 250)
+    cancelled["status"] = status
+    found = asked("verify")
+    assert (found["exit_code"], named(found)) == (3, [("taken back", f"{batch}:4", cancelled["id"])])
+    assert (found["ledger_cents"], found["target_cents"]) == (450, 200)
+    assert "(not payments: those are entered in the chart)" in chartferry("verify", batch)[1]
+    found = asked("evidence")
+    assert (found["exit_code"], [feed["agrees"] for feed in found["feeds"]]) == (3, [False])
+
+
 def test_rows_in_doubt_are_named(home, target, asked):
     target.additions = False
     target.faults = ["lost_before"]
