@@ -141,16 +141,16 @@ VOLUMES = f"""
     WITH ranked AS (
         SELECT category_code, coalesce(max(category_display), category_code, 'No category') AS name,
             row_number() OVER (ORDER BY count(*) DESC, category_code) AS place
-        FROM diagnostic_report WHERE status <> 'entered-in-error' GROUP BY category_code
+        FROM diagnostic_report WHERE status IS DISTINCT FROM 'entered-in-error' GROUP BY category_code
     )
     SELECT {_bucket("volume.month")} AS bucket, least(place, {CATEGORIES + 1}) AS rank,
         min(CASE WHEN place > {CATEGORIES} THEN 'Other categories' ELSE name END), sum(reports)::BIGINT
     FROM report_volume_by_month AS volume
     JOIN ranked ON volume.category_code IS NOT DISTINCT FROM ranked.category_code,
     (SELECT (? || '-01')::DATE AS last_month)
-    WHERE status <> 'entered-in-error'
+    WHERE status IS DISTINCT FROM 'entered-in-error'
     GROUP BY ALL ORDER BY rank"""
-VOLUME_MONTHS = "SELECT month FROM report_volume_by_month WHERE status <> 'entered-in-error'"
+VOLUME_MONTHS = "SELECT month FROM report_volume_by_month WHERE status IS DISTINCT FROM 'entered-in-error'"
 LEFT_OUT = "SELECT count(*) FROM diagnostic_report WHERE status = 'entered-in-error'"
 
 

@@ -14,6 +14,6 @@ SELECT
     count(*) FILTER (WHERE swept.changes > 0) AS corrected
 FROM diagnostic_report AS report
 INNER JOIN swept_report AS swept ON report.report_id = swept.report_id
-WHERE report.status <> 'entered-in-error' AND report.patient_id IS NOT NULL
+WHERE report.status IS DISTINCT FROM 'entered-in-error' AND report.patient_id IS NOT NULL
 GROUP BY report.patient_id
 ORDER BY report.patient_id

@@ -14,6 +14,6 @@ SELECT
     count(DISTINCT report.patient_id) FILTER (WHERE report.turnaround_hours >= 0) AS timed
 FROM diagnostic_report_performer AS performer
 INNER JOIN diagnostic_report AS report ON performer.report_id = report.report_id
-WHERE report.status <> 'entered-in-error'
+WHERE report.status IS DISTINCT FROM 'entered-in-error'
 GROUP BY performer.practitioner_id
 ORDER BY performer.practitioner_id

@@ -18,7 +18,7 @@ WITH named AS (
         *,
         CASE WHEN code IS NULL THEN code_text END AS uncoded_name
     FROM diagnostic_report
-    WHERE status <> 'entered-in-error' AND patient_id IS NOT NULL
+    WHERE status IS DISTINCT FROM 'entered-in-error' AND patient_id IS NOT NULL
 )
 
 SELECT

@@ -24,6 +24,6 @@ SELECT
     count(DISTINCT patient_id) AS patients,
     count(DISTINCT patient_id) FILTER (WHERE turnaround_hours >= 0) AS timed
 FROM diagnostic_report
-WHERE status <> 'entered-in-error'
+WHERE status IS DISTINCT FROM 'entered-in-error'
 GROUP BY category_code, code
 ORDER BY category_code, code

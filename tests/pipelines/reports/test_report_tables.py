@@ -23,6 +23,7 @@ from tests.support.publishing import (
     carry_over,
     import_payments,
     payment,
+    practitioners,
     publish_only,
     report,
     write_accepted,
@@ -412,3 +413,14 @@ def test_a_folder_of_views_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         report_tables(tmp_path)
     assert readable_tables(tmp_path) == readable_tables(None)
     assert report_tables(tmp_path / "none") == report_tables(None)
+
+
+def test_a_report_without_a_status_counts_in_every_summary(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """REPORT-20: reports in error alone are left out, and the page says how many."""
+    statuses = enumerate(("final", None, "entered-in-error"))
+    world.reports = [report(f"r{n}", status=status, performer=practitioners("d1")) for n, status in statuses]
+    tables = ("report_by_patient", "report_by_performer", "report_latest", "report_turnaround")
+    publish_only(monkeypatch, *tables)
+    world.publish()
+    for table in tables:
+        assert world.rows(f"SELECT sum(reports) FROM {table}") == [(2,)], table
