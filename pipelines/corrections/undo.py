@@ -45,6 +45,7 @@ SHOWN = 50
 GONE = 404
 SEVERAL = "the target has several resources with this record's identifier; chartferry verify names them"
 NO_CLEAR_ANSWER = "the target gave no clear answer, so it may have been taken back; repeat the undo"
+UNFINISHED = "the batch is not finished: the next import may send more of its rows; undo it again after that"
 NOTHING_ELSE = ", and nothing else does"
 
 
@@ -53,7 +54,8 @@ class UndoResult:
     """The resources that an undo took back or would take back, and the rows left with their reasons, by
     `<batch>:<line>`.
 
-    Of many rows only the first are named; taken, not_taken: their numbers. replaced: see `count_replaced`.
+    Of many rows only the first are named; taken, not_taken: their numbers. replaced: see `count_replaced`. unfinished:
+    True if an import goes on with the batch.
     """
 
     dry_run: bool
@@ -62,6 +64,7 @@ class UndoResult:
     taken: int = 0
     not_taken: int = 0
     replaced: int = 0
+    unfinished: bool = False
     unusable: str | None = None
 
     def take(self, record: BatchRecord) -> None:
@@ -78,7 +81,7 @@ class UndoResult:
     def exit_code(self) -> int:
         if self.unusable:
             return UNUSABLE
-        return SET_ASIDE if self.not_taken else ALL_LOADED
+        return SET_ASIDE if self.not_taken or self.unfinished else ALL_LOADED
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -90,6 +93,8 @@ class UndoResult:
         yield f"{self.taken:,} {word}, {self.not_taken:,} not"
         if self.replaced:
             yield f"{self.replaced:,} superseded or loaded again by later files: the resources of those files stay"
+        if self.unfinished:
+            yield UNFINISHED
         if self.unusable:
             yield f"error: {self.unusable}"
 
@@ -130,6 +135,7 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> UndoResult:
                 record, f"{record.resource}: the later batch {later} has changed it, and a change cannot be taken back"
             )
         done.replaced = count_replaced(session, batch_id)
+        done.unfinished = session.ledger.known_batch(session.target, batch_id)["state"] == "running"
         progress.end("", "stopped" if done.unusable else "done")
     return done
 

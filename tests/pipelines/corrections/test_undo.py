@@ -12,9 +12,10 @@ import pytest
 
 from pipelines.cli import run
 from pipelines.corrections import undo as undoing
-from pipelines.corrections.undo import NO_CLEAR_ANSWER
+from pipelines.corrections.undo import NO_CLEAR_ANSWER, UNFINISHED
 from pipelines.home import disk
 from pipelines.home.exits import INTERRUPTED
+from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
 from pipelines.loading.changes import Changes
 from pipelines.runs.lines import SHOWN_NEXT
@@ -213,6 +214,34 @@ def test_what_an_undo_that_was_cut_off_had_not_done_stays_when_the_batch_is_load
         ("call k3", "requested"),
     ]
     assert asked("verify")["differences"] == []
+
+
+def test_an_undo_of_a_batch_whose_load_was_cut_off_says_that_more_of_it_will_come(
+    home, target, asked, chartferry, monkeypatch, few_a_bundle
+):
+    """CLI-CMD-10: all that was there was taken back, and the next import put the rest into the chart."""
+    tasks(home, *(f"k{number}" for number in range(110)))
+    intend = Ledger.intend
+
+    def stopped(ledger, *given, **named):
+        if target.stored:
+            raise KeyboardInterrupt
+        return intend(ledger, *given, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "intend", stopped)
+        assert chartferry("import")[0] == INTERRUPTED
+    [batch] = [row["batch_id"] for row in asked_of_status(chartferry)]
+    sent = len(target.of("Task"))
+    assert 0 < sent < 110
+    for more in (["--dry-run"], []):
+        found = asked("undo", batch, *more)
+        assert (found["exit_code"], found["taken"], found["not_taken"], found["unfinished"]) == (3, sent, 0, True)
+    assert UNFINISHED in chartferry("undo", batch)[1]
+    assert asked("import")["totals"]["created"] == 110 - sent
+    found = asked("undo", batch)
+    assert (found["exit_code"], found["taken"], found["unfinished"]) == (0, 110 - sent, False)
+    assert {body["status"] for body in target.of("Task")} == {"cancelled"}
 
 
 @pytest.mark.parametrize(
