@@ -80,11 +80,9 @@ def _cast(value: Value, sql: str, kind: str) -> str:
     if kind == "JSON":
         return f"({sql})::JSON" if value.is_json or value.is_complex else f"to_json({sql})"
     text = as_text(value, sql)
-    if kind == "VARCHAR":
-        return f"({text})::VARCHAR"
     if kind in _FIRST:
         return let(text, lambda v: _readable(v, kind))
-    cast = f"try_cast({text if value.family == 'moment' or value.is_json else sql} AS {kind})"
+    cast = f"try_cast({text if value.is_json else sql} AS {kind})"
     return let(cast, lambda v: f"CASE WHEN isfinite({v}) THEN {v} END") if kind in _BINARY else cast
 
 

@@ -1,6 +1,8 @@
 """SQL on FHIR: the project's own cases, the public suite where it is present, and what is said of a bad view."""
 
 import json
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,17 @@ MISTAKES: list[tuple[Any, str]] = [
     (of_column(name="1x"), f"{COLUMN}.name: must be a letter, then letters, digits and `_`, at most 128"),
     (of_column(collection="yes"), f"{COLUMN}.collection: must be true or false"),
     (of_column(tag=[{"name": "ansi/type", "value": "BLOB"}]), f"{COLUMN}.path `id`: the tag ansi/type is `BLOB`; all"),
+    *(
+        (of_column(tag=[{"name": "ansi/type", "value": tag}]), f"{COLUMN}.path `id`: the tag ansi/type is `{tag}`; all")
+        for tag in ("DECIMAL(39,0)", "DECIMAL(0,0)", "DECIMAL(2,3)")
+    ),
+    *(
+        (
+            of_column(path=path, tag=[{"name": "ansi/type", "value": "DATE"}]),
+            f"{COLUMN}.path `{path}`: gives the type {kind}, where the column is DATE",
+        )
+        for path, kind in (("code", "CodeableConcept"), ("1 + 1", "number"), ("status = 'final'", "boolean"))
+    ),
     ({"resource": "Patient", "select": []}, "bad.view.json: select: the view has no columns"),
     (
         {"resource": "Patient", "select": [{"column": [{"name": n, "path": "id"} for n in ("a", "A")]}]},
@@ -172,6 +185,103 @@ def test_a_bad_view_is_told_in_one_sentence(body: Any, said: str) -> None:
         compile_view(view_of(body, "bad.view.json"), "resource")
     assert str(told.value).startswith(said)
     assert len(str(told.value).splitlines()) == 1
+
+
+NUMBERS = "value.ofType(Quantity).value"
+TIMESTAMPTZ = "TIMESTAMP WITH TIME ZONE"
+TYPED = [
+    ("DECIMAL(10,2)", NUMBERS, 2.5, Decimal("2.50")),
+    ("numeric (1, 1)", NUMBERS, 0.5, Decimal("0.5")),
+    ("NUMERIC(1,1)", NUMBERS, 1, None),
+    ("DECIMAL(38,0)", NUMBERS, 1e37, Decimal(10**37)),
+    ("SMALLINT", NUMBERS, 7, 7),
+    ("SMALLINT", NUMBERS, 40_000, None),
+    ("INT", NUMBERS, 40_000, 40_000),
+    ("BIGINT", NUMBERS, 2**40, 2**40),
+    ("REAL", NUMBERS, 2.5, 2.5),
+    ("DOUBLE PRECISION", NUMBERS, 1e300, 1e300),
+    ("REAL", NUMBERS, "infinity", None),
+    ("DOUBLE", NUMBERS, "NaN", None),
+    ("VARCHAR(64)", NUMBERS, 2.5, "2.5"),
+    ("CHARACTER VARYING", "status", "final", "final"),
+    ("BOOLEAN", "status = 'final'", "final", True),
+    ("TIME", "effective.ofType(dateTime)", "10:30:00", time(10, 30)),
+    ("DATE", "effective.ofType(dateTime)", "2026", date(2026, 1, 1)),
+    ("DATE", "effective.ofType(dateTime)", "2026-05", date(2026, 5, 1)),
+    ("DATE", "effective.ofType(dateTime)", "2026-05-03T23:30:00-05:00", date(2026, 5, 3)),
+    ("DATE", "effective.ofType(dateTime)", "2016-12-31T23:59:60Z", date(2016, 12, 31)),
+    ("DATE", "effective.ofType(dateTime)", "0001-01-01", date(1, 1, 1)),
+    ("DATE", "effective.ofType(dateTime)", "9999-12-31", date(9999, 12, 31)),
+    ("DATE", "effective.ofType(dateTime)", "infinity", None),
+    ("DATE", "effective.ofType(dateTime)", "20260503", None),
+    (TIMESTAMPTZ, "effective.ofType(dateTime)", "2026-05", datetime(2026, 5, 1, tzinfo=UTC)),
+    (TIMESTAMPTZ, "effective.ofType(dateTime)", "2026-05-03T23:30:00-05:00", datetime(2026, 5, 4, 4, 30, tzinfo=UTC)),
+    (TIMESTAMPTZ, "effective.ofType(dateTime)", "9999-12-31T23:59:59-10:00", None),
+    (TIMESTAMPTZ, "effective.ofType(dateTime)", "0001-01-01T00:00:00+10:00", None),
+]
+
+
+def rows_of(column: dict[str, Any], body: dict[str, Any]) -> list[Any]:
+    """The cells of a view of observations with one column."""
+    view = {"resource": "Observation", "select": [{"column": [{"name": "x", **column}]}]}
+    with duckdb.connect() as db:
+        db.execute("SET TimeZone = 'UTC'")
+        db.execute("CREATE TABLE resource AS SELECT ?::JSON AS body", [json.dumps(body)])
+        return [cell for (cell,) in db.execute(compile_view(view_of(view, "view"), "resource").sql).fetchall()]
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+@pytest.mark.parametrize(("tag", "path", "given", "expected"), TYPED)
+def test_a_column_has_the_type_of_its_tag_or_is_empty(
+    tag: str, path: str, given: Any, expected: Any, as_list: bool
+) -> None:
+    """VIEW-01: a value that the type cannot hold, or that readers of tables cannot, is empty and stops nothing."""
+    elements = {
+        NUMBERS: {"valueQuantity": {"value": given}},
+        "effective.ofType(dateTime)": {"effectiveDateTime": given},
+    }
+    body = {"resourceType": "Observation", **elements.get(path, {"status": given})}
+    found = rows_of({"path": path, "tag": [{"name": "ansi/type", "value": tag}], "collection": as_list}, body)
+    assert found == [[expected] if as_list else expected]
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "expected"),
+    [
+        ("code", "CodeableConcept", '{"text":"A"}'),
+        ("code", None, '{"text":"A"}'),
+        ("code", "string", '{"text":"A"}'),
+        (NUMBERS, "decimal", Decimal("1.5")),
+        (NUMBERS, "integer", 2),
+        ("component.value.ofType(integer)", "integer64", 2**40),
+        ("component.value.ofType(integer)", "integer", None),
+        ("unknown", None, "a"),
+        ("unknown", "string", "a"),
+        ("unknown", "CodeableConcept", '"a"'),
+        ("status", "CodeableConcept", '"final"'),
+        ("code.exists()", "boolean", True),
+    ],
+)
+def test_a_column_has_the_type_that_it_declares_or_that_its_path_gives(
+    path: str, kind: str | None, expected: Any
+) -> None:
+    """VIEW-01: a complex element is JSON, and one that R4 does not know is a text."""
+    body = {
+        "resourceType": "Observation",
+        "status": "final",
+        "code": {"text": "A"},
+        "unknown": "a",
+        "valueQuantity": {"value": 1.5},
+        "component": [{"valueInteger": 2**40}],
+    }
+    assert rows_of({"path": path} | ({"type": kind} if kind else {}), body) == [expected]
+
+
+def test_a_collection_is_a_list_also_without_a_type() -> None:
+    """VIEW-01"""
+    body = {"resourceType": "Observation", "category": [{"coding": [{"code": "a"}, {"code": "b"}]}, {"text": "c"}]}
+    assert rows_of({"path": "category.coding.code", "collection": True}, body) == [["a", "b"]]
+    assert rows_of({"path": "category.text", "collection": True}, {"resourceType": "Observation"}) == [[]]
 
 
 @pytest.mark.parametrize(
