@@ -1,6 +1,7 @@
 """Map the rows of a chunk to `MAPPED`: the content of each row under its key, or its faults."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,24 +29,8 @@ class MappedChunk(NamedTuple):
     not_taken: int
 
 
-class GatheredRows:
-    """The rows of a chunk as they are made, one by one or some thousand at once."""
-
-    def __init__(self) -> None:
-        self._rows: list[tuple[Any, ...]] = []
-        self._batches: list[pa.RecordBatch] = []
-
-    def add(self, *row: Any) -> None:
-        self._rows.append(row)
-
-    def add_columns(self, *columns: Sequence[Any] | NDArray[np.object_]) -> None:
-        self._batches.append(arrow.batch(columns, MAPPED))
-
-    def in_order(self) -> pa.RecordBatch:
-        """Return all rows in the order of their lines."""
-        if len(self._batches) == 1 and not self._rows:
-            return self._batches[0]
-        return pa.concat_batches([*self._batches, arrow.batch_of_rows(self._rows, MAPPED)]).sort_by("line")
+Row = tuple[Any, ...]
+"""A row of `MAPPED`."""
 
 
 class ChunkMapper:
@@ -62,80 +47,64 @@ class ChunkMapper:
         self._mapper = Mapper(feed, header, file_name, tables, known_as)
 
     def __call__(self, chunk: Chunk) -> MappedChunk:
-        out = GatheredRows()
-        _write_bad([row for row in chunk.bad if not row.is_doubtful], self._mapper, out)
-        _write_doubtful([row for row in chunk.bad if row.is_doubtful], self._mapper, out)
-        not_taken = _write_chunk(chunk, self._mapper, out)
-        return MappedChunk(out.in_order(), not_taken)
+        mapper, doubtful = self._mapper, [row for row in chunk.bad if row.is_doubtful]
+        rows = [*_of_bad([row for row in chunk.bad if not row.is_doubtful], mapper), *_of_doubtful(doubtful, mapper)]
+        taken, not_taken = mapper.taken(mapper.rows(chunk.rows)), 0
+        if not taken.all():
+            not_taken = sum(lines for lines, wanted in zip(chunk.lines, taken, strict=True) if not wanted)
+            chunk = chunk.part(taken.nonzero()[0].tolist())
+        if mapper.feed.file.resources:
+            places = [place for place, row in enumerate(chunk.rows) if type(row) is dict and "resourceType" in row]
+            rows += _of_resources(chunk.part(places), mapper)
+            chunk = chunk.part(sorted({*range(len(chunk.rows))}.difference(places))) if places else chunk
+        others = [*_of_rows(chunk, mapper)] if chunk.rows else []
+        in_order = sorted([*rows, *others], key=itemgetter(0)) if rows else others
+        return MappedChunk(arrow.batch_of_rows(in_order, MAPPED), not_taken)
 
 
-def _write_bad(bad: Sequence[BadRow], mapper: Mapper, out: GatheredRows) -> None:
-    """Set unreadable rows aside. If rows share records, their keys are kept, since a record is sent with all its rows
-    or not at all.
+def _of_bad(bad: Sequence[BadRow], mapper: Mapper) -> Iterator[Row]:
+    """Yield unreadable rows, set aside. If rows share records, their keys are kept, since a record is sent with all its
+    rows or not at all.
     """
     keys = mapper.keys_of_broken(bad) if mapper.feed.kind.grouped else [None] * len(bad)
     for row, found in zip(bad, keys, strict=True):
         raw = printable(row.raw)
-        fault = ("parse", row.fault.rule, None, None, row.fault.message)
-        out.add(row.line, row.lines, found and printable(found), None, None, sha(raw), dump([fault]), raw, False, None)
+        yield row.line, row.lines, found and printable(found), None, None, sha(raw), _of_parsing(row), raw, False, None
 
 
-def _write_doubtful(bad: Sequence[BadRow], mapper: Mapper, out: GatheredRows) -> None:
-    """Set aside rows that may have been misread, with their content. Those that cannot be mapped are bad rows."""
-    if not bad:
+def _of_doubtful(bad: Sequence[BadRow], mapper: Mapper) -> Iterator[Row]:
+    """Yield rows that may have been misread, set aside with their content. Those that cannot be mapped are bad rows."""
+    if not bad or not mapper.feed.file.columns:
+        yield from _of_bad(bad, mapper)
         return
-    if not mapper.feed.file.columns:
-        _write_bad(bad, mapper, out)
-        return
-    chunk = Chunk(
-        [row.cells for row in bad], [row.line for row in bad], [row.lines for row in bad], [row.raw for row in bad]
-    )
-    mapped = _mapped(chunk, mapper)
-    _write_bad([row for place, row in enumerate(bad) if place in mapped.faults], mapper, out)
+    mapped = _mapped([row.cells for row in bad], mapper)
+    yield from _of_bad([row for place, row in enumerate(bad) if place in mapped.faults], mapper)
     for place, row in enumerate(bad):
         if place not in mapped.faults:
-            fault = ("parse", row.fault.rule, None, None, row.fault.message)
             said = (mapped.keys[place], mapped.times[place], mapped.records[place], sha(mapped.records[place]))
-            out.add(row.line, row.lines, *said, dump([fault]), printable(row.raw), True, mapped.former.get(place))
+            yield row.line, row.lines, *said, _of_parsing(row), printable(row.raw), True, mapped.former.get(place)
 
 
-def _write_chunk(chunk: Chunk, mapper: Mapper, out: GatheredRows) -> int:
-    """Map the taken rows of a chunk; return the number of lines that the feed does not take."""
-    file = mapper.feed.file
-    taken, not_taken = mapper.taken(mapper.rows(chunk.rows)), 0
-    if not taken.all():
-        not_taken = sum(lines for lines, wanted in zip(chunk.lines, taken, strict=True) if not wanted)
-        chunk = chunk.part(taken.nonzero()[0].tolist())
-    resources = [type(row) is dict and "resourceType" in row for row in chunk.rows] if file.resources else ()
-    if any(resources):
-        for wanted, write in ((True, _write_resources), (False, _write_rows)):
-            part = [place for place, is_resource in enumerate(resources) if is_resource == wanted]
-            write(chunk.part(part), mapper, out)
-    else:
-        _write_rows(chunk, mapper, out)
-    return not_taken
+def _of_parsing(row: BadRow) -> str:
+    return dump([("parse", row.fault.rule, None, None, row.fault.message)])
 
 
-def _write_rows(chunk: Chunk, mapper: Mapper, out: GatheredRows) -> None:
-    if not chunk.rows:
-        return
+def _of_rows(chunk: Chunk, mapper: Mapper) -> Iterator[Row]:
+    kind = mapper.feed.kind
     if not mapper.feed.file.columns:
-        kind = mapper.feed.kind
-        fault = dump(
-            [("map", "FEED-FILE-05", kind.resource, None, f"no FHIR resource: this feed takes {kind.resource}")]
-        )
-        nothing, every = [None] * len(chunk.rows), [fault] * len(chunk.rows)
-        hashes, sound = [*map(sha, chunk.raw)], [False] * len(chunk.rows)
-        out.add_columns(chunk.line, chunk.lines, nothing, nothing, nothing, hashes, every, chunk.raw, sound, nothing)
+        said = f"no FHIR resource: this feed takes {kind.resource}"
+        fault = dump([("map", "FEED-FILE-05", kind.resource, None, said)])
+        for _, line, lines, raw in chunk.each():
+            yield line, lines, None, None, None, sha(raw), fault, raw, False, None
         return
-    keys, times, records, wrong, former = _mapped(chunk, mapper)
-    hashes = [sha(record) for record in records]
-    faults: list[str | None] = [None] * len(records)
-    for row, found in wrong.items():
-        faults[row] = dump([("map", f.fault.rule, f.element, f.column, f.fault.message) for f in found])
-        hashes[row] = sha(chunk.raw[row])
-    sound, formerly = [False] * len(records), [former.get(row) for row in range(len(records))]
-    out.add_columns(chunk.line, chunk.lines, keys, times, records, hashes, faults, chunk.raw, sound, formerly)
+    mapped = _mapped(chunk.rows, mapper)
+    known = zip(chunk.line, chunk.lines, chunk.raw, mapped.keys, mapped.times, mapped.records, strict=True)
+    for place, (line, lines, raw, key, time, record) in enumerate(known):
+        content, faults = record, None
+        if wrong := mapped.faults.get(place):
+            content = raw
+            faults = dump([("map", f.fault.rule, f.element, f.column, f.fault.message) for f in wrong])
+        yield line, lines, key, time, record, sha(content), faults, raw, False, mapped.former.get(place)
 
 
 class MappedRows(NamedTuple):
@@ -151,10 +120,10 @@ class MappedRows(NamedTuple):
     former: Mapping[int, str]
 
 
-def _mapped(chunk: Chunk, mapper: Mapper) -> MappedRows:
-    kind, rows = mapper.feed.kind, mapper.rows(chunk.rows)
-    mapped, absent = mapper.map(rows), [None] * len(chunk.rows)
-    former = _without_empty_labels(kind, mapped.columns, absent) | _as_before(chunk, mapper, sorted(rows.were_other))
+def _mapped(given: Sequence[Any], mapper: Mapper) -> MappedRows:
+    kind, rows = mapper.feed.kind, mapper.rows(given)
+    mapped, absent = mapper.map(rows), [None] * len(given)
+    former = _without_empty_labels(kind, mapped.columns, absent) | _as_before(given, mapper, sorted(rows.were_other))
     records = _records(kind, mapped.columns, absent)
     times = [micros(time) for time in mapped.columns[kind.sort]] if kind.sort else absent
     return MappedRows(mapped.columns[kind.key], times, records, mapped.faults, former)
@@ -179,7 +148,7 @@ def _without_empty_labels(kind: RecordKind, columns: Mapping[str, Cells], absent
     return {place: sha(before[place]) for place in empty}
 
 
-def _as_before(chunk: Chunk, mapper: Mapper, places: Sequence[int]) -> dict[int, str]:
+def _as_before(given: Sequence[Any], mapper: Mapper, places: Sequence[int]) -> dict[int, str]:
     """Return, by place, the hashes that earlier versions made of rows, so that their records count as unchanged.
 
     Those versions read dates that mean none as dates, and texts that mean nothing as texts if blanks were around them.
@@ -187,7 +156,7 @@ def _as_before(chunk: Chunk, mapper: Mapper, places: Sequence[int]) -> dict[int,
     """
     if not places:
         return {}
-    rows = [chunk.rows[place] for place in places]
+    rows = [given[place] for place in places]
     hashes = [_hashes_by(former, rows) for former in mapper.formers]
     return {place: " ".join(of_row) for place, of_row in zip(places, zip(*hashes, strict=True), strict=True)}
 
@@ -207,8 +176,8 @@ def _hashes_by(former: Mapper, rows: Sequence[Any]) -> list[str]:
     return [none if place in mapped.faults else " ".join(map(sha, records)) for place, records in of_rows]
 
 
-def _write_resources(chunk: Chunk, mapper: Mapper, out: GatheredRows) -> None:
-    """Map rows that are FHIR resources. The id is the key; elements that a create ignores are left out."""
+def _of_resources(chunk: Chunk, mapper: Mapper) -> Iterator[Row]:
+    """Yield rows that are FHIR resources. The id is the key; elements that a create ignores are left out."""
     kind = mapper.feed.kind
     for resource, line, lines, raw in chunk.each():
         found = resource.get("id")
@@ -219,7 +188,7 @@ def _write_resources(chunk: Chunk, mapper: Mapper, out: GatheredRows) -> None:
         faults = dump([("map", fault.rule, kind.resource, None, fault.message)]) if fault else None
         known = record_key if isinstance(record_key, str) else None
         about = (sha(raw if fault else canonical(values)), faults, raw, False, sha(record))
-        out.add(line, lines, known, values.get("at"), record, *about)
+        yield line, lines, known, values.get("at"), record, *about
 
 
 def _resource_fault(kind: RecordKind, resource: Values, record_key: object) -> ValueFault | None:
