@@ -12,7 +12,7 @@ from pipelines.feeds.terms.record import BuilderContext, BuiltRecord, RecordKind
 from pipelines.validation.content import dump
 from pipelines.validation.records import MappedRow
 from pipelines.validation.row_ends import RowEnds
-from pipelines.validation.soundness import SoundByCell, SoundByItem, are_plain
+from pipelines.validation.soundness import SoundByParts, are_plain
 
 
 class Bodies:
@@ -23,8 +23,7 @@ class Bodies:
         resource = RESOURCES[kind.resource]
         of_items = resource.name == "QuestionnaireResponse"
         self._judged = [column for column in kind.columns[1:] if not of_items or column.element != kind.member]
-        about = (resource, around.site, around.questionnaires, self._judged)
-        self._soundness: SoundByItem | SoundByCell = SoundByItem(*about) if of_items else SoundByCell(*about)
+        self._soundness = SoundByParts(resource, around.site, around.questionnaires, self._judged)
         self._by_cell = of_items or not kind.grouped
         self._ends = _ends_of(kind, [column.name for column in self._judged]) if of_items else None
         self._names = [column.name for column in kind.columns[1:]]
@@ -50,24 +49,36 @@ class Bodies:
         """Return the text of a sound body; None if the rules must check it. values: of its first row."""
         return self._soundness.text(built.body, self._cells(rows, values))
 
-    def put_together(self, rows: Sequence[MappedRow]) -> tuple[BuiltRecord, str] | None:
+    def quick(self, rows: Sequence[MappedRow]) -> tuple[BuiltRecord, str] | None:
+        """Return a record and its body as text if a quick look shows that there is nothing to report; else None."""
+        first = rows[0]
+        if first.first_line not in (None, first.line):
+            return None
+        if len(rows) > 1:
+            return self._put_together(rows)
+        if first.faults or first.differs or not first.record:
+            return None
+        values = self.values(first)
+        built = self.build(first.key, (values,))
+        text = None if built.faults else self.sound(built, rows, values)
+        return None if text is None else (built, text)
+
+    def _put_together(self, rows: Sequence[MappedRow]) -> tuple[BuiltRecord, str] | None:
         """Return a response and its text if it is sound by the items of earlier responses; else None.
 
-        rows: all rows of its key. The built body does not say which rows its items come from.
+        The built body does not say which rows its items come from.
         """
-        make, sound = self._kind.put_together, self._soundness
-        if self._ends is None or make is None or not isinstance(sound, SoundByItem) or not _is_list(rows[0]):
+        make = self._kind.put_together
+        if self._ends is None or make is None or not _is_list(rows[0]):
             return None
         values = self.values(rows[0])
         found = self._ends.known(rows, values)
         if found is None:
             return None
         built = make(rows[0].key, values, [each.item for each in found], self._around)
-        text = (
-            None
-            if built.faults
-            else sound.put_together(built.body, [each.text for each in found], self._cells(rows, values))
-        )
+        if built.faults:
+            return None
+        text = self._soundness.put_together(built.body, [each.text for each in found], self._cells(rows, values))
         return (built, text) if text is not None else None
 
     def note(self, rows: Sequence[MappedRow], values: Values, built: BuiltRecord) -> None:

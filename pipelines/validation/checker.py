@@ -40,35 +40,12 @@ class Checker:
         every = [*records(chunk, self._kind)]
         self._bodies.look_at(every)
         for rows in every:
-            if not (self._take_sound(rows[0]) if len(rows) == 1 else self._take_together(rows)):
+            if quick := self._bodies.quick(rows):
+                self._sorted.tally.amount_received += quick[0].cents or 0
+                self._accept(rows, *quick)
+            else:
                 self._take_any(rows)
         return self._sorted.checked(dict(self._inspected.warnings))
-
-    def _take_sound(self, row: MappedRow) -> bool:
-        """Accept the record of a single row. Return False, and change nothing, if there is anything to report."""
-        if row.faults or row.differs or not row.record or row.first_line not in (None, row.line):
-            return False
-        values = self._bodies.values(row)
-        built = self._bodies.build(row.key, (values,))
-        body = None if built.faults else self._bodies.sound(built, [row], values)
-        if body is None:
-            return False
-        self._sorted.tally.amount_received += built.cents or 0
-        self._accept([row], built, body)
-        return True
-
-    def _take_together(self, rows: list[MappedRow]) -> bool:
-        """Accept the record of several rows by items of earlier ones. Return False, and change nothing, if
-        impossible.
-        """
-        first = rows[0]
-        found = self._bodies.put_together(rows) if first.first_line == first.line else None
-        if found is None:
-            return False
-        built, body = found
-        self._sorted.tally.amount_received += built.cents or 0
-        self._accept(rows, built, body)
-        return True
 
     def _take_any(self, rows: list[MappedRow]) -> None:
         """Take a record of one or several rows, which the file may have more than once as a whole."""

@@ -89,24 +89,8 @@ class Soundness:
         return False
 
 
-class SoundByCell(Soundness):
-    """A check of bodies of one row each. cells: all values of a body; None if they may not be plain."""
-
-    def __init__(self, resource: Resource, site: Site, lookup: Lookup, columns: Sequence[Column]) -> None:
-        super().__init__(resource, site, lookup)
-        self._sound = SoundCells(columns)
-
-    def text(self, body: Mapping[str, Any], cells: Sequence[Any] | None = None) -> str | None:
-        if cells is not None and self._sound.have(cells):
-            return to_json(body).decode()
-        text = super().text(body)
-        if text is not None and cells is not None:
-            self._sound.note(cells)
-        return text
-
-
-class SoundByItem(Soundness):
-    """A check of responses: an item of a sound one is sound in every other response to its questionnaire.
+class SoundByParts(Soundness):
+    """A check of bodies by parts that sound bodies had before: cells of the same columns, and items of responses.
 
     A rule's verdict on an item depends only on that item and the questionnaire, except that no linkId occurs twice.
     cells: the values of everything but the items; None if they may not be plain.
@@ -119,41 +103,44 @@ class SoundByItem(Soundness):
 
     def __init__(self, resource: Resource, site: Site, lookup: Lookup, columns: Sequence[Column] = ()) -> None:
         super().__init__(resource, site, lookup)
+        self._has_items = resource.name == "QuestionnaireResponse"
         self._seen: set[tuple[str, bytes]] = set()
         self._sound = SoundCells(columns)
 
     def text(self, body: Mapping[str, Any], cells: Sequence[Any] | None = None) -> str | None:
         try:
-            return self._by_item(body, cells)
+            return self._by_item(body, cells) if self._has_items else self._text(body, [], [], cells)
         except (TypeError, KeyError):
             return super().text(body)
 
     def put_together(
         self, body: Mapping[str, Any], items: list[bytes], cells: Sequence[Any] | None = None
     ) -> str | None:
-        """Return a response as JSON with these items, which must be sound and answer different questions.
+        """Return a body as JSON with these items, which must be sound and answer different questions.
 
         Return None if the rest is not sound.
         """
-        if cells is None or not self._sound.have(cells):
-            if not self._is_sound(_with_items(body, [])):
-                return None
-            self._note([], cells)
-        return _with_items(body, items).decode()
+        return self._text(body, items, [], cells)
 
     def _by_item(self, body: Mapping[str, Any], cells: Sequence[Any] | None) -> str | None:
         address, items = body["questionnaire"], body["item"]
         texts = [*map(to_json, items)]
-        links = {item["linkId"] for item in items}
         named = [(address, text) for text in texts]
         new = [one for one in named if one not in self._seen]
-        if not items or len(links) < len(items) or any(self._HOLDS_ITEMS in text for _, text in new):
+        are_apart = len({item["linkId"] for item in items}) == len(items) > 0
+        if not are_apart or any(self._HOLDS_ITEMS in text for _, text in new):
             return super().text(body)
+        return self._text(body, texts, new, cells)
+
+    def _text(
+        self, body: Mapping[str, Any], items: list[bytes], new: list[tuple[str, bytes]], cells: Sequence[Any] | None
+    ) -> str | None:
+        """Return a body with these items as JSON; None if its cells or its new items are not sound."""
         if new or cells is None or not self._sound.have(cells):
             if not self._is_sound(_with_items(body, [text for _, text in new])):
                 return None
             self._note(new, cells)
-        return _with_items(body, texts).decode()
+        return _with_items(body, items).decode()
 
     def _note(self, items: Sequence[tuple[str, bytes]], cells: Sequence[Any] | None) -> None:
         if len(self._seen) > self.MOST:

@@ -21,7 +21,7 @@ from pipelines.feeds.terms.record import BuilderContext, RecordKind
 from pipelines.feeds.terms.times import Conventions
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.content import dump
-from pipelines.validation.soundness import SoundByCell, SoundByItem, SoundCells, Soundness, are_plain
+from pipelines.validation.soundness import SoundByParts, SoundCells, Soundness, are_plain
 
 LOINC = "http://loinc.org"
 SITE = Site()
@@ -89,7 +89,7 @@ def known() -> Snapshot:
 def test_a_response_is_as_sound_by_its_items_as_it_is_as_a_whole(known: Snapshot) -> None:
     """QR-ITEM-03, QR-CREATE-03: responses of chosen items, sound and not, one after another to several forms."""
     chance = Random(4)
-    by_item, whole = SoundByItem(RESPONSE, SITE, known), Soundness(RESPONSE, SITE, known)
+    by_item, whole = SoundByParts(RESPONSE, SITE, known), Soundness(RESPONSE, SITE, known)
     sound = 0
     for _ in range(3_000):
         items = chance.sample(ITEMS, chance.choice((0, 1, 1, 2, 2, 3)))
@@ -107,8 +107,8 @@ def test_a_response_is_as_sound_by_its_items_as_it_is_as_a_whole(known: Snapshot
 
 def test_the_number_of_remembered_items_is_bounded(known: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     """QR-ITEM-03: texts are items that are never seen again; they are not held for as long as a file lasts."""
-    monkeypatch.setattr(SoundByItem, "MOST", 10)
-    by_item = SoundByItem(RESPONSE, SITE, known)
+    monkeypatch.setattr(SoundByParts, "MOST", 10)
+    by_item = SoundByParts(RESPONSE, SITE, known)
     head = {"resourceType": RESPONSE.name, "status": "completed", "subject": {"reference": "Patient/p"}} | HEADS[0]
     for number in range(50):
         assert by_item.text(head | {"item": [item("text", [{"valueString": f"text {number}"}])]})
@@ -117,7 +117,7 @@ def test_the_number_of_remembered_items_is_bounded(known: Snapshot, monkeypatch:
 
 def test_long_items_and_texts_are_not_remembered(known: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     """QR-ITEM-03: what is kept is bounded by its size, not by its number alone."""
-    by_item = SoundByItem(RESPONSE, SITE, known)
+    by_item = SoundByParts(RESPONSE, SITE, known)
     head = {"resourceType": RESPONSE.name, "status": "completed", "subject": {"reference": "Patient/p"}} | HEADS[0]
     assert by_item.text(head | {"item": [item("text", [{"valueString": "x" * 2_000}])]})
     assert not by_item._seen
@@ -180,7 +180,7 @@ def test_a_record_is_as_sound_by_its_cells_as_it_is_as_a_whole(kind: RecordKind,
     chance, resource, quick = Random(7), RESOURCES[kind.resource], Counter[tuple[bool, bool]]()
     whole, columns = Soundness(resource, SITE, known), kind.columns[1:]
     judged = [column for column in columns if kind is not ANSWERS or column.element != kind.member]
-    by_cell = (SoundByItem if kind is ANSWERS else SoundByCell)(resource, SITE, known, judged)
+    by_cell = SoundByParts(resource, SITE, known, judged)
     around = BuilderContext(SITE, known)
     for number in range(3_000):
         record = dump([cell(column, chance) for column in columns])

@@ -19,7 +19,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Moment
 from fhir_service.store.tables import MAKERS, index_row, side_rows
 from fhir_service.store.view import StoredNote
-from pipelines.validation.soundness import SoundByItem, Soundness
+from pipelines.validation.soundness import SoundByParts, Soundness
 from tests.conftest import Running, counted_ids
 from tests.service.interface.test_quick import BODIES
 from tests.support.readers import KNOWN, SITE, SOUND, Spoiler
@@ -112,12 +112,10 @@ def test_a_quick_reader_stores_what_the_models_store_or_leaves_it_to_them(
 
 
 @seeded
-@pytest.mark.parametrize("kind", [Soundness, SoundByItem])
+@pytest.mark.parametrize("kind", [Soundness, SoundByParts])
 @pytest.mark.parametrize("name", BODIES)
 def test_the_import_finds_sound_what_the_models_find_sound(name: str, kind: type[Soundness], seed: int) -> None:
     """COMMON-35, COMMON-42, COMMON-43: rows may be whole resources, with whatever their file says."""
-    if kind is SoundByItem and name != "QuestionnaireResponse":
-        pytest.skip("only responses have items")
     resource, spoiler, taken = RESOURCES[name], Spoiler(Random(f"{name} {seed}")), 0
     quick = kind(resource, SITE, KNOWN)
     for _ in range(ROUNDS):
