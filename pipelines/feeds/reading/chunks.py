@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
@@ -149,12 +150,14 @@ class RowReader(ABC):
     * header: the names of the columns, None for objects. header_text: the header's line as a CSV has it.
     * answers: by line, the ids of the rejects that a row answers.
     * noticed: warnings, complete once all rows were read.
+    * held: closed at the end.
 
     Header and rows do not contain the columns that mark rejects.
     """
 
     def __init__(self, name: str, feed: FeedFile) -> None:
         self.name, self.feed = name, feed
+        self.held = ExitStack()
         self.header: list[str] | None = None
         self.header_text = ""
         self.counted = LineCounts()
@@ -199,7 +202,14 @@ class RowReader(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def __enter__(self) -> Self: ...
+    def open(self) -> None:
+        """Go to the first row. Raises Unreadable."""
 
-    @abstractmethod
-    def __exit__(self, *_: object) -> None: ...
+    def __enter__(self) -> Self:
+        with self.held:
+            self.open()
+            self.held = self.held.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.held.close()

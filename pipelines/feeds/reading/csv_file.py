@@ -65,8 +65,9 @@ class CsvReader(TextReader):
 
     # --- The header -------------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def open(self) -> None:
         """Go to the first row. Corrected rejects have their header on the first line, whatever their feed says."""
+        super().open()
         self._marks = Columns((), self.feed)
         self._start()
         marked = self.feed.header != 1 and self._lines.begins_with(REJECT_ID)

@@ -4,7 +4,7 @@ Column names of the second file are prefixed with the name of the join: `comment
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Any
 
 from pipelines.feeds.reading.chunks import Chunk, LineNames, Notice, RowReader
 from pipelines.feeds.reading.cut_rows import CutRows
@@ -65,7 +65,7 @@ class JoinedReader(RowReader):
         self._lines: dict[str, int] = {}
         """The line of each key in the first file."""
 
-    def __enter__(self) -> Self:
+    def open(self) -> None:
         with self._second as second:
             key_of = key_by(second.header, self._both.key(1), self._both.place(1))
             alone = None if self._both.join.one_row_per else self._both.twice_in_second
@@ -74,20 +74,12 @@ class JoinedReader(RowReader):
             counted = second.counted
             self._note_repeats(counted.repeats, 0)
             self.counted.header, self.counted.blank = counted.header, counted.blank + counted.of_repeats
-        first = self._first.__enter__()
-        try:
-            self.feed = first.feed.model_copy(update={"one_table": True})  # each file is checked by itself
-            self._check_alike(first, second)
-            self._halves = JoinedRows(first.header, second.header, self._both.prefix, self.feed)
-            self._key_of = key_by(first.header, self._both.key(0), self._both.place(0))
-        except BaseException:
-            first.__exit__()
-            raise
+        first = self.held.enter_context(self._first)
+        self.feed = first.feed.model_copy(update={"one_table": True})  # each file is checked by itself
+        self._check_alike(first, second)
+        self._halves = JoinedRows(first.header, second.header, self._both.prefix, self.feed)
+        self._key_of = key_by(first.header, self._both.key(0), self._both.place(0))
         self.header, self.header_text = self._halves.header, self._halves.header_text
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._first.__exit__()
 
     @property
     def has_mark(self) -> bool:

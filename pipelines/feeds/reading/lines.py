@@ -3,8 +3,8 @@
 import codecs
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from io import StringIO
-from typing import Self
 
 from pipelines.feeds.reading.chunks import LONGEST_ROW, LineCounts, RowReader
 from pipelines.feeds.reading.opening import FEW_ZEROS, NAME_THE_ENCODING, ZEROS, first_lines, open_text
@@ -109,20 +109,8 @@ class TextReader(RowReader):
         super().__init__(content.name, feed)
         self._content = content
 
-    def begin(self) -> None:
-        """Go to the first row."""
-
-    def __enter__(self) -> Self:
-        self._lines = Lines(self._content, self.feed, self.counted)
-        try:
-            self.begin()
-        except BaseException:
-            self._lines.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._lines.close()
+    def open(self) -> None:
+        self._lines = self.held.enter_context(closing(Lines(self._content, self.feed, self.counted)))
 
     @property
     def has_mark(self) -> bool:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
 from fhir_service.interface.json_text import NOT_READABLE, Malformed, parse_bounded
 from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader
@@ -53,13 +53,9 @@ class ArrayReader(RowReader):
         super().__init__(content.name, feed)
         self._content = content
 
-    def __enter__(self) -> Self:
-        self._file = open_text(self._content, self.feed, takes_array=True)
+    def open(self) -> None:
+        self._file = self.held.enter_context(open_text(self._content, self.feed, takes_array=True))
         self._buffer, self._at = "", 0
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
     def fill(self, chunk: Chunk) -> Iterator[None]:
         for text in self._elements():

@@ -5,8 +5,7 @@ A cell is the text that a CSV would have. A row's raw text, as exported for a re
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader
 from pipelines.feeds.reading.dialect import dialect
@@ -30,31 +29,17 @@ class TableRow(NamedTuple):
 
 
 class TableReader(RowReader):
-    """A reader of a table. feed: the format of its rows as CSV. held: closed at the end."""
+    """A reader of a table. feed: the format of its rows as CSV."""
 
     def __init__(self, name: str, feed: FeedFile) -> None:
         super().__init__(name, feed.model_copy(update=PLAIN_CSV))
         self._own = feed
         self._dialect = dialect(self.feed)
-        self.held = ExitStack()
         self.header = []
-
-    @abstractmethod
-    def open(self) -> None:
-        """Find the header. Raises Unreadable."""
 
     @abstractmethod
     def rows(self) -> Iterator[TableRow]:
         """Yield the rows after the header that are not empty."""
-
-    def __enter__(self) -> Self:
-        with self.held:
-            self.open()
-            self.held = self.held.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.held.close()
 
     @property
     def has_mark(self) -> bool:

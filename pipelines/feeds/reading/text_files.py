@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Self
 
 from pipelines.feeds.files.catalog import Feed, form_by_name
 from pipelines.feeds.reading.chunks import Chunk, LineNames, Notice, RowReader
@@ -87,14 +86,10 @@ class SeveralFiles(RowReader):
         self._ends: list[tuple[str, int]] = []
         self._at = files[0].file_name
 
-    def __enter__(self) -> Self:
-        self._reader = self._opened(self._files[0])
+    def open(self) -> None:
+        self._reader = self.held.enter_context(self._make(self._files[0]))
         self.feed, self.header = self._reader.feed, self._reader.header
         self.header_text = self._reader.header_text
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._reader.__exit__()
 
     @property
     def width(self) -> int:
@@ -123,8 +118,8 @@ class SeveralFiles(RowReader):
         is_answer = self.is_answer
         for file in self._files:
             if self._ends:
-                self._reader.__exit__()
-                self._reader, self._at = self._opened(file), file.file_name
+                self.held.close()
+                self._reader, self._at = self.held.enter_context(self._make(file)), file.file_name
                 if (self._reader.header, self._reader.feed, self.is_answer) != (self.header, self.feed, is_answer):
                     raise UnreadableFile(
                         f"{file.name} has other columns than {self._files[0].file_name}; "
@@ -132,9 +127,6 @@ class SeveralFiles(RowReader):
                     )
             yield from self._shifted(self._reader)
             self._add(file.file_name, self._reader)
-
-    def _opened(self, file: Content) -> RowReader:
-        return self._make(file).__enter__()
 
     def _shifted(self, reader: RowReader) -> Iterator[Chunk]:
         """Yield the chunks of a file with line numbers of the whole. Repeated headers are noted before their chunk."""
