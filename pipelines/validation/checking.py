@@ -42,7 +42,7 @@ def check_records(
         make = partial(Checker, feed.file, around, strict, found.places)
         inspected = _write(make, some, found, progress, work, warned)
         if only is None:
-            notice_totals(mapped.parent, found)
+            notice_totals(found)
         _warn_of_the_file(inspected, found, warned, only is None)
     if only is not None:
         found.header, found.not_taken, found.lines = 0, 0, wanted.lines

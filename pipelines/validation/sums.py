@@ -1,6 +1,8 @@
 """Find rows that look like a total: their amount is the sum of the rows before them."""
 
-from pathlib import Path
+from collections.abc import Iterator
+
+import numpy as np
 
 from pipelines.feeds.reading.chunks import Notice
 from pipelines.home import spill
@@ -15,52 +17,35 @@ the sum of the other two.
 """
 DO = "chartferry rejects discard closes it, and [trailer] in the feed file takes it out of the next export"
 NAMED = 5
-AMOUNTS = ("accepted", "skipped", "rejects")
-"""The files of a run with amounts."""
+AMOUNT = ("line", "amount_cents")
 
 
-def notice_totals(scratch: Path, found: ValidationResult) -> None:
-    """Note the rows that look like a total. The folder's files must be complete. scratch: where sorting may spill."""
+def notice_totals(found: ValidationResult) -> None:
+    """Note the rows that look like a total. The folder's files must be complete.
+
+    They are rejects below all accepted rows, whose amount is the sum of the rows before them. One row before is not
+    enough: two equal payments are not a payment and its total.
+    """
     if not found.amount_received or not (found.rejected or found.accepted > SURE):
         return
-    with spill.sorter(scratch) as database:
-        if found.rejected:
-            lines = spill.rows(database, _query(found.folder))
-            found.noticed += [Notice(line, LOOKS_LIKE_TOTAL, SAID) for (line,) in lines]
-        if found.accepted > SURE:
-            ((line, cents),) = spill.rows(database, _last(found.folder))
-            if cents and cents * 2 == found.amount_received:
-                found.noticed.append(Notice(line, LOOKS_LIKE_TOTAL, TAKEN))
+    newest, last, number, total = (0, 0), 0, 0, 0
+    for name in ("accepted", "skipped"):
+        for line, cents in _amounts(found, name):
+            last, number, total = max(last, line), number + 1, total + cents
+            newest = max(newest, (line, cents)) if name == "accepted" else newest
+    for line, cents in map(np.void.item, np.sort(np.fromiter(_amounts(found, "rejects"), "i8,i8"))):
+        if line > last and number > 1 and cents == total:
+            found.noticed.append(Notice(line, LOOKS_LIKE_TOTAL, SAID))
+        number, total = number + 1, total + cents
+    if found.accepted > SURE and newest[1] * 2 == found.amount_received:
+        found.noticed.append(Notice(newest[0], LOOKS_LIKE_TOTAL, TAKEN))
 
 
-def _query(folder: Path) -> str:
-    """Return the query for rejects at the end of the file whose amount is the sum of two or more rows before them.
-
-    One row before is not enough: two equal payments are not a payment and its total. No accepted row may come after
-    them.
-    """
-    amounts = " union all ".join(
-        f"select line, amount_cents as cents, {name == 'rejects'} as rejected"
-        f" from read_parquet('{_quoted(folder / name)}.parquet') where amount_cents <> 0"
-        for name in AMOUNTS
-    )
-    before = "(order by line rows between unbounded preceding and 1 preceding)"
-    return f"""
-        select line from (
-            select line, cents, sum(cents) over {before} as sum, count(*) over {before} as rows,
-                coalesce(max(line) filter (where not rejected) over (), 0) as last
-            from ({amounts})
-        ) where rows > 1 and cents = sum and line > last order by line
-    """
-
-
-def _last(folder: Path) -> str:
-    """Return the query for line and amount of the last accepted row."""
-    return f"select max(line), arg_max(amount_cents, line) from read_parquet('{_quoted(folder)}/accepted.parquet')"
-
-
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")
+def _amounts(found: ValidationResult, name: str) -> Iterator[tuple[int, int]]:
+    """Yield line and amount of each row of one of the run's files that has an amount other than zero."""
+    for batch in spill.batches(found.folder / f"{name}.parquet", spill.BATCH, AMOUNT):
+        rows = zip(*(batch.column(column).to_pylist() for column in AMOUNT), strict=True)
+        yield from ((line, cents) for line, cents in rows if cents)
 
 
 def total_said(found: ValidationResult) -> str | None:
