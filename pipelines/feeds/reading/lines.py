@@ -3,7 +3,7 @@
 import codecs
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from io import StringIO
 
 from pipelines.feeds.reading.chunks import LONGEST_ROW, LineCounts, RowReader
@@ -22,7 +22,7 @@ class Lines:
     """The lines of an open file. counted: the counts to update. taken: the lines of the row that is being read."""
 
     def __init__(self, content: Content, feed: FeedFile, counted: LineCounts) -> None:
-        self._name, self._encoding, self._counted = content.name, feed.encoding, counted
+        self._content, self._feed, self._counted = content, feed, counted
         self._file = open_text(content, feed)
         self.taken: list[str] = []
         self._again: deque[str] = deque()
@@ -32,13 +32,10 @@ class Lines:
         self._file.close()
 
     def begins_with(self, text: str) -> bool:
-        """True if a text is on the first line; the position in the file does not change."""
-        try:
-            return text in self._file.readline(LONGEST_LINE)
-        except (UnreadableFile, UnicodeError):
-            return False
-        finally:
-            self._file.seek(0)
+        """True if a text is on the first line, which is read anew."""
+        with suppress(UnreadableFile, UnicodeError), open_text(self._content, self._feed) as file:
+            return text in file.readline(LONGEST_LINE)
+        return False
 
     def read(self) -> Iterator[str]:
         """Yield the lines that were given back, then the file's lines, and keep each in `taken`."""
@@ -48,7 +45,7 @@ class Lines:
                 if len(line) >= limit:
                     endless = line.endswith("\0" * FEW_ZEROS)
                     said = f"has {ZEROS}" if endless else f"is longer than 2 MiB; {NOT_ROWS}"
-                    raise UnreadableFile(f"{self._name}: line {self._counted.lines + 1} {said}")
+                    raise UnreadableFile(f"{self._content.name}: line {self._counted.lines + 1} {said}")
                 self._counted.lines += 1
                 if self._counted.lines == 1:
                     line = line.removeprefix("\ufeff")
@@ -58,7 +55,7 @@ class Lines:
             raise self._no_text() from None
 
     def _no_text(self) -> UnreadableFile:
-        return UnreadableFile(f"{self._name}: not text in {self._encoding}; {NAME_THE_ENCODING}")
+        return UnreadableFile(f"{self._content.name}: not text in {self._feed.encoding}; {NAME_THE_ENCODING}")
 
     def skip_breaks(self) -> int:
         """Skip the following lines that are only a line break; return their number.

@@ -201,7 +201,7 @@ def _too_much(name: str, most: int) -> str:
 
 
 class _Unpacked(io.RawIOBase):
-    """Unpacked bytes, up to a bound. They can be read again from the beginning."""
+    """Unpacked bytes, up to a bound."""
 
     def __init__(self, opener: Callable[[], Any], name: str, packing: str, most: int) -> None:
         self._opener, self._name, self._packing, self._most = opener, name, packing, most
@@ -210,18 +210,6 @@ class _Unpacked(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._place
-
-    def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
-        if (place, whence) != (0, io.SEEK_SET):
-            raise io.UnsupportedOperation("only back to the beginning")
-        self._let_go()
-        return 0
 
     def readinto(self, buffer: Any) -> int:
         try:
@@ -238,10 +226,6 @@ class _Unpacked(io.RawIOBase):
         return len(block)
 
     def close(self) -> None:
-        self._let_go()
-        super().close()
-
-    def _let_go(self) -> None:
         if self._stream:
             self._stream.close()
-        self._stream, self._place = None, 0
+        super().close()
