@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,7 +18,7 @@ from pipelines.commands import (
     tables,
     target,
 )
-from pipelines.commands.common import Options, SomePath, as_text
+from pipelines.commands.common import Options, SomePath, as_text, write_figures_of
 
 COMMANDS: tuple[click.Command, ...] = (
     imports.import_,
@@ -42,6 +43,9 @@ COMMANDS: tuple[click.Command, ...] = (
     tables.views,
 )
 
+WITH_FIGURES = ("import", "verify", "rejects", "doubts", "undo", "purge", "reports")
+"""The commands that may change what is counted, so that `metrics.prom` is written after them."""
+
 
 @click.group(commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
@@ -63,6 +67,15 @@ COMMANDS: tuple[click.Command, ...] = (
 def cli(context: click.Context, home: Path, feed_folders: tuple[Path, ...]) -> None:
     """Carries exports into a patient chart, never twice and never lost unseen, and brings its reports back."""
     context.obj = Options(home, feed_folders)
+
+
+@cli.result_callback()
+@click.pass_context
+def write_figures(context: click.Context, code: int, /, **_options: Any) -> int:
+    """Write `metrics.prom` if the command may have changed what it counts; return the command's exit code."""
+    if context.invoked_subcommand in WITH_FIGURES:
+        write_figures_of(context.obj.home)
+    return code
 
 
 def run_command(arguments: Sequence[str]) -> int:

@@ -140,6 +140,13 @@ def with_target(command: Callable[..., int]) -> Callable[..., int]:
     return at_target
 
 
+def write_figures_of(home: Path) -> None:
+    """Write `metrics.prom` of a home."""
+    from pipelines.importing.prometheus_figures import write_figures_of as write
+
+    write(home, os.environ)
+
+
 def no_batch(batch: str) -> str:
     """Return the message for a batch that does not exist."""
     return f"{batch}: no such batch (chartferry status lists them)"

@@ -5,7 +5,6 @@ from collections.abc import Collection
 
 from pipelines.client.replies import TargetUnusable
 from pipelines.corrections.retention import retain
-from pipelines.importing.prometheus_figures import write_figures
 from pipelines.ledger.rejects import open_by_batch, settle_resubmitted
 from pipelines.ledger.standing import undo_left_by_batch
 from pipelines.ledger.unanswered_records import is_unanswered
@@ -18,7 +17,7 @@ from pipelines.session.session import Session
 
 
 def close_import(session: Session, summary: Summary) -> None:
-    """Finish an import: settle rejects, complete the summary, publish, purge by age, and write the figures."""
+    """Finish an import: settle rejects, complete the summary, publish, and purge by age."""
     settle_resubmitted(session.ledger, session.target)
     told = {result.batch_id for result in summary.results}
     left = ((name, n) for (target, name), n in open_by_batch(session.ledger).items() if target == session.target)
@@ -33,7 +32,6 @@ def close_import(session: Session, summary: Summary) -> None:
     summary.undo_left = {name: n for (target, name), n in begun if target == session.target}
     publish_into(session, summary)
     retain(session)
-    write_figures(session.home, session.ledger)
 
 
 def _without_end_elsewhere(session: Session, told: Collection[str | None]) -> dict[str, str]:

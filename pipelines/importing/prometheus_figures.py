@@ -21,10 +21,12 @@ from pipelines.home.sensor_ticks import last_ticks
 from pipelines.importing.current_problems import ALL_AGES, broken_now, loaded_last
 from pipelines.ledger import tables as t
 from pipelines.ledger.batch_counts import as_of_now
+from pipelines.ledger.failures import UNREAD
 from pipelines.ledger.lease import seen_of_late
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.states import OUTCOMES
 from pipelines.runs.manifest import software_version
+from pipelines.session.ledger import ledger_of
 
 FILE = "metrics.prom"
 BATCH_STATES = ("running", "finished", "stopped", "failed")
@@ -47,9 +49,16 @@ class Figures(Collector):
 
 
 def write_figures(home: Path, ledger: Ledger | None) -> None:
-    """Write `metrics.prom` into the home in one step. If that fails, the import still counts as done."""
+    """Write `metrics.prom` into the home in one step. If that fails, the command before still counts as done."""
     with suppress(OSError):
         write_whole(home / FILE, generate_latest(Figures(home, lambda: nullcontext(ledger))))
+
+
+def write_figures_of(home: Path, environ: Mapping[str, str]) -> None:
+    """Write `metrics.prom` if the home has a ledger that can be read; else the command before still counts as done."""
+    with suppress(*UNREAD), ledger_of(home, environ) as ledger:
+        if ledger:
+            write_figures(home, ledger)
 
 
 def figures(home: Path, ledger: Ledger | None) -> Iterator[Metric]:

@@ -3,9 +3,11 @@
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import dagster as dg
@@ -110,6 +112,7 @@ def test_a_settled_doubt_counts_no_more_and_an_undo_changes_no_first_outcome(hom
     batch = asked("import")["batches"][0]["batch_id"]
     assert figures(chartferry("metrics")[1])["chartferry_rows_in_doubt", "tasks"] == 1
     asked("doubts", "resend", f"{batch}:2")
+    assert figures((home / "metrics.prom").read_text())["chartferry_rows_in_doubt", "tasks"] == 0
     asked("import")
     settled = figures((home / "metrics.prom").read_text())
     assert settled["chartferry_rows_in_doubt", "tasks"] == 0
@@ -121,6 +124,16 @@ def test_a_settled_doubt_counts_no_more_and_an_undo_changes_no_first_outcome(hom
     assert {key: value for key, value in undone.items() if key[0] in same} == {
         key: value for key, value in settled.items() if key[0] in same
     }
+
+
+def test_the_file_has_what_a_decision_by_hand_has_changed(imported, home, chartferry):
+    """OPS-01: no import and no daemon writes it then."""
+    open_now = "chartferry_rejects_open", "under a day", "payments"
+    assert figures((home / "metrics.prom").read_text())[open_now] == 1
+    with closing(sqlite3.connect(home / "ledger.db")) as ledger:
+        [(reject,)] = ledger.execute("SELECT reject_id FROM reject").fetchall()
+    assert chartferry("rejects", "discard", reject, "--why", "a test")[0] == 0
+    assert figures((home / "metrics.prom").read_text())[open_now] == 0
 
 
 def test_a_sensor_notes_its_tick_and_writes_the_figures(imported, home):
