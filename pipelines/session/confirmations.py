@@ -23,7 +23,7 @@ def is_confirmed(ledger: Ledger, target: str, batch_id: str, command: str, feed:
 def waits(ledger: Ledger, target: str, batch_id: str, command: str) -> bool:
     """True if the last ended run of a batch sent nothing, and asks for this confirmation."""
     ended = [run for run in ledger.runs(target, batch_id) if run["finished_at"]]
-    return bool(ended) and ended[-1]["state"] == "stopped" and f"{command} {batch_id}" in (ended[-1]["message"] or "")
+    return bool(ended) and f"{command} {batch_id}" in (ended[-1]["message"] or "")
 
 
 def confirmed_since(ledger: Ledger, catalog: Catalog, target: str) -> set[str]:

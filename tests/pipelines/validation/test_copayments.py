@@ -205,6 +205,21 @@ def test_what_cannot_be_confirmed_is_said_in_a_sentence(home, target, asked, cha
     assert len(target.of("PaymentNotice")) == 2
 
 
+def test_a_file_is_confirmed_only_by_what_it_waits_for(home, target, asked, chartferry, monkeypatch):
+    """LEDGER-23: nor while it is not known yet what that is; and no decision is put on record."""
+    drop(home, copays(1))
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.runs.received.validate", raise_interrupt)
+        assert chartferry("import")[0] == 130
+    [name] = [path.name for path in (home / "batches").glob("payments-*")]
+    for option in ("--copayments", "--new"):
+        code, _, said = chartferry("import", option, name)
+        assert (code, f"{name}: nothing to confirm: it does not wait for import {option}" in said) == (4, True)
+    assert only(asked("import"))["state"] == "stopped"
+    assert chartferry("import", "--new", name)[0] == 4
+    assert (decisions(chartferry, name), target.of("PaymentNotice")) == ([], [])
+
+
 def test_other_kinds_have_no_copayments(tmp_path, chartferry):
     (tmp_path / "a.toml").write_text(FEED.replace('kind = "payments"', 'kind = "tasks"'))
     assert "copayments: goes with kind = 'payments'" in chartferry("feeds", "check", tmp_path / "a.toml")[2]

@@ -47,6 +47,18 @@ def test_the_same_file_under_a_renamed_feed_is_stopped_and_goes_on_with_the_sour
     assert asked("verify")["exit_code"] == 0
 
 
+def test_a_feed_that_allows_copayments_alone_lets_no_file_through_that_seems_to_be_loaded(till, home, target, asked):
+    """LEDGER-01, LEDGER-23: it answers one question, and not every one."""
+    till("till", range(1, 4), allowed := 'copayments = "all"\n')
+    assert asked("import")["totals"]["created"] == 3
+    till("till", range(1, 4), allowed)
+    path = home / "inbox" / "till-3.csv"
+    path.write_text(path.read_text().replace("k", "other-"))
+    found = asked("import")
+    assert (found["exit_code"], found["batches"][0]["state"]) == (4, "stopped")
+    assert len(target.stored) == 3
+
+
 def test_a_longer_export_is_stopped_wherever_the_known_records_stand(till, target, asked, monkeypatch):
     """LEDGER-03"""
     monkeypatch.setattr("pipelines.validation.withheld_files.LOOKED_AT", 50)
