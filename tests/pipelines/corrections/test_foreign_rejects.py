@@ -2,7 +2,9 @@
 
 import pytest
 
+from tests.support.exports import TASKS, feed_file
 from tests.support.fake_target import FakeTarget, serving
+from tests.support.ledgers import decisions
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on\n"
 
@@ -42,3 +44,37 @@ def test_source_rows_that_another_target_needs_are_not_purged(home, asked, chart
         code, _, said = chartferry("purge", batch["batch_id"])
     assert (code, why in said) == (4, True)
     assert list(home.glob("batches/*/source/payments.csv"))
+
+
+def test_a_correction_goes_to_no_other_feed_where_its_own_is_described_no_more(home, target, asked, chartferry):
+    """CLI-CMD-05: under the keys of another source its records would be others."""
+    till = feed_file(home, "till", 'kind = "payments"\nsource = "till"\nfiles = ["till*"]\n', PAYMENTS)
+    (home / "inbox" / "till.csv").write_text(PAYMENTS + "k1,p1,x,2026-01-01\n")
+    assert asked("import")["exit_code"] == 3
+    assert chartferry("rejects", "export", "--out", home.parent / "out")[0] == 0
+    [given] = (home.parent / "out").glob("*.csv")
+    (home / "inbox" / "payments.csv").write_text(given.read_text().replace(",x,", ",1.00,"))
+    described = till.read_text()
+    till.unlink()
+    code, said, _ = chartferry("import")
+    assert (code, "payments.csv: answers rejects of the feed till, which no feed file describes" in said) == (4, True)
+    assert not target.of("PaymentNotice")
+    till.write_text(described)
+    assert asked("import")["totals"]["created"] == 1
+    assert asked("verify")["differences"] == []
+
+
+def test_a_purged_batch_is_not_loaded_again_before_its_file_is_back(home, target, asked, chartferry):
+    """CLI-CMD-18: and no decision is put on record."""
+    text = TASKS + "t1,p1,call,requested,a\n"
+    (home / "inbox" / "tasks.csv").write_text(text)
+    [batch] = asked("import")["batches"]
+    assert chartferry("undo", batch["batch_id"])[0] == 0
+    assert chartferry("purge", batch["batch_id"])[0] == 0
+    code, _, said = chartferry("import", "--again", batch["batch_id"])
+    assert (code, "import its file again, then repeat the command" in said) == (4, True)
+    assert "import --again" not in [command for command, _, _ in decisions(home)]
+    (home / "inbox" / "tasks.csv").write_text(text)
+    asked("import")
+    assert asked("import", "--again", batch["batch_id"])["totals"]["created"] == 1
+    assert [body["status"] for body in target.of("Task")] == ["cancelled", "requested"]

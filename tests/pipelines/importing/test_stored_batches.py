@@ -21,6 +21,7 @@ from pipelines.home.stores import StoreUnusable, store_at
 from pipelines.importing.current_problems import broken_now
 from pipelines.loading.settling import NOT_BY_ITSELF
 from pipelines.session.opening import open_session
+from tests.support.exports import TASKS
 from tests.support.machines import ROWS, a_batch, amounts, batches_at, has_rows, rows_at
 
 pytest.importorskip("obstore", reason="the extra `cluster` is not installed")
@@ -380,3 +381,13 @@ def test_a_slow_store_keeps_batches(machines, target, bucket):
 
 def unusable(*_: object) -> None:
     raise StoreUnusable("it refuses these credentials (403)")
+
+
+def test_a_machine_loads_a_batch_again_whose_file_came_in_at_another(machines, target):
+    """SCALE-03, CLI-CMD-18"""
+    (machines.home("one") / "inbox" / "tasks.csv").write_text(f"{TASKS}t1,p1,call,requested,a\n")
+    [batch] = machines.asked("one", "import")["batches"]
+    assert machines.does("one", "undo", batch["batch_id"])[0] == 0
+    machines.loses("one")
+    assert machines.asked("two", "import", "--again", batch["batch_id"])["totals"]["created"] == 1
+    assert sorted(body["status"] for body in target.of("Task")) == ["cancelled", "requested"]

@@ -2,9 +2,11 @@
 
 import pytest
 
+from pipelines.client.client import FhirClient
+from pipelines.client.replies import UnknownOutcome
 from pipelines.home.exits import UNUSABLE
 from pipelines.ledger.addresses import spelled_alike
-from tests.support.ledgers import lose_ledger
+from tests.support.ledgers import decisions, lose_ledger
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on\nk1,p1,1.00,2026-01-01\n"
 
@@ -157,3 +159,28 @@ def test_another_bare_server_is_another_target(home, target, asked, chartferry, 
     assert asked("import", path)["totals"]["created"] == 1
     code, _, err = chartferry("target", "--formerly", target.url)
     assert (code, "is known as a target of its own" in err) == (4, True)
+
+
+@pytest.mark.parametrize("words", [("import",), ("target", "--formerly")])
+def test_a_target_that_does_not_show_if_it_is_a_known_one_gets_nothing(
+    home, target, asked, chartferry, monkeypatch, words
+):
+    """LEDGER-01: nor is it taken for that one by hand. The next command asks again."""
+    target.additions = False
+    path = home.parent / "payments.csv"
+    path.write_text(PAYMENTS)
+    asked("import", path)
+    at_another_address(target, monkeypatch)
+    named = path if words == ("import",) else target.url
+
+    def lost(*_):
+        raise UnknownOutcome("HTTP 500")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FhirClient, "read", lost)
+        code, _, err = chartferry(*words, named)
+    assert (code, "could not be told (HTTP 500): nothing was sent" in err) == (UNUSABLE, True)
+    assert (len(target.of("PaymentNotice")), decisions(home)) == (1, [])
+    assert "has resources that were sent to" in chartferry("import", path)[2]
+    assert chartferry("target", "--formerly", target.url, "--why", "it moved")[0] == 0
+    assert decisions(home) == [("target --formerly", target.url.replace("127.0.0.1", "localhost"), "it moved")]
