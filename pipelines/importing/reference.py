@@ -84,7 +84,7 @@ class PutCounts:
 
     @property
     def exit_code(self) -> int:
-        return SET_ASIDE if self.refused or any(each["refused"] for each in self.counts.values()) else ALL_LOADED
+        return SET_ASIDE if any(each["refused"] for each in self.counts.values()) else ALL_LOADED
 
     def as_json(self) -> dict[str, Any]:
         counts = [{"type": kind, **each} for kind, each in self.counts.items()]

@@ -10,6 +10,7 @@ from pipelines.home.batch import printable_name
 from pipelines.home.inbox import LEADS_OUT
 from pipelines.receiving import stage as receive
 from pipelines.session.waiting_files import find_files
+from tests.support.exports import feed_file
 from tests.support.ledgers import lose_ledger
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
@@ -219,3 +220,14 @@ def test_an_export_that_is_taken_for_a_feed_file_is_said(chartferry, tmp_path):
         "chartferry: payments.csv: no feed file (*.toml); to try a feed with an export, write --sample before the name"
         " of the export"
     )
+
+
+def test_a_file_that_is_still_being_written_under_a_name_with_a_dot_is_not_taken(home, target, asked):
+    """CLI-IMPORT-01: whatever names its feed takes. Half of it would be imported."""
+    feed_file(home, "till", 'kind = "payments"\nfiles = ["*.csv"]\n', HEADER)
+    written = home / "inbox" / ".till.csv"
+    written.write_text(HEADER + "k1,p1,1.00,2026-03-01,\n")
+    found = asked("import")
+    assert (found["exit_code"], found["batches"], found["unmatched"]) == (0, [], [])
+    written.rename(home / "inbox" / "till.csv")
+    assert asked("import")["totals"]["created"] == 1

@@ -313,3 +313,25 @@ def test_the_bundled_service_loads_its_own(folder, tmp_path, monkeypatch, capsys
     assert run(["--home", str(tmp_path / "new"), "reference", "load", str(folder / "b-patients.ndjson"), "--json"]) == 3
     found = json.loads(capsys.readouterr().out)
     assert counts(found)["Patient"]["created"] == 3
+
+
+def test_one_without_an_id_is_named_where_ids_are_given(folder, target, asked):
+    """TARGET-06: as is one whose id is no text. The others go."""
+    target.additions, target.promised = False, PUTS
+    lines(folder / "b-patients.ndjson", *({"resourceType": "Patient"} | each for each in ({}, {"id": 7}, {"id": "p7"})))
+    found = asked("reference", "load", folder / "b-patients.ndjson")
+    assert (counts(found)["Patient"], set(target.stored)) == ({"created": 1, "refused": 2}, {"p7"})
+    assert {each["problems"][0]["text"] for each in found["refused"]} == {"there is no id"}
+
+
+def test_a_target_that_answers_nobody_is_asked_a_few_times_only(folder, target, chartferry):
+    """TARGET-06: not for each resource of a file, which takes hours."""
+    target.additions, target.promised = False, PUTS
+    lines(folder / "b-patients.ndjson", *({"resourceType": "Patient", "id": f"p{n}"} for n in range(200)))
+    target.put_faults = ["lost_before"] * 1_000
+    code, _, err = chartferry("reference", "load", folder)
+    assert (code, "no clear answer to Patient" in err) == (6, True)
+    assert target.puts < 60
+    target.put_faults = []
+    assert chartferry("reference", "load", folder / "b-patients.ndjson")[0] == 0
+    assert len(target.of("Patient")) == 200

@@ -88,6 +88,24 @@ def test_rows_without_an_outcome_are_listed_up_to_a_number(killed, chartferry, s
     assert any(line.startswith(f"and {len(found['unsettled']) - 3:,} more such rows") for line in said)
 
 
+def test_a_run_that_was_killed_is_not_said_to_go_on_once_another_has_ended(killed, chartferry, status):
+    """CLI-CMD-03"""
+    [batch] = status()["batches"]
+
+    def runs():
+        return [each for each in chartferry("status", batch["batch_id"])[1].splitlines() if each.startswith("run ")]
+
+    [first] = runs()
+    assert first.startswith("run 1: running, since ")
+    assert "it is running, or was stopped; the next import continues with it" in first
+    assert chartferry("import")[0] == 3
+    first, second = runs()
+    assert first.startswith("run 1: cut off, since ")
+    assert ", no end recorded: " in first
+    assert second.startswith("run 2: finished, ")
+    assert " to " in second
+
+
 TILL = 'kind = "payments"\nfiles = "till*"\n[columns]\npayment_id = 1\namount = 3\npaid_on = 4\npatient_id = '
 
 
