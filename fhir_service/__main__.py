@@ -20,8 +20,8 @@ from fhir_service.paths import exists
 from fhir_service.settings import SettingError, Settings
 
 USAGE, REFUSED, DAMAGED, INTERRUPTED = 2, 3, 4, 130
-_LOOKS, _PAUSE = 30, 0.1
-"""How often a command looks for a store that another process has, and the seconds between."""
+_LOOKS, _LOOKS_OF_SERVE, _PAUSE = 30, 100, 0.1
+"""How often a command, and `serve`, look for a store that another process has, and the seconds between."""
 
 
 def _settings(**flags: Any) -> Settings:
@@ -121,7 +121,21 @@ def serve(until_stdin_closes: bool, shared_socket: int | None, **flags: Any) -> 
         quiet_logging()
         if settings.workers > 1:
             raise SystemExit(supervise(settings, until_stdin_closes))
-        serving.serve(settings, until_stdin_closes, shared_socket)
+        _once_free(settings.store_path, lambda: serving.serve(settings, until_stdin_closes, shared_socket))
+
+
+def _once_free(store: Path | None, serve: Callable[[], None]) -> None:
+    """Serve, once a command or a service that is ending has closed the store; not if a service has it for longer."""
+    from fhir_service.store.opening import StoreBusy
+
+    for looks_left in reversed(range(_LOOKS_OF_SERVE)):
+        try:
+            return serve()
+        except StoreBusy:
+            if not looks_left or Door.of(store):
+                raise
+        time.sleep(_PAUSE)
+    return None
 
 
 @main.command()

@@ -177,6 +177,18 @@ def test_a_command_waits_for_a_service_that_starts(served, tmp_path):
         assert process.wait(60) == 0
 
 
+def test_a_service_waits_for_a_store_that_a_command_has_for_a_moment(store):
+    """CLI-SVC-07: a supervisor that restarts it may be in time for the end of the one before."""
+    assert run("client", "add", "--store", store, "--name", "importer").returncode == 0
+    holds = "import duckdb, sys, time; held = duckdb.connect(sys.argv[1]); print('held', flush=True); time.sleep(4)"
+    with subprocess.Popen([sys.executable, "-c", holds, str(store)], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == "held\n"
+        with serving("--store", store, "--port", 0) as (_, line):
+            assert line.startswith("listening on "), line
+            assert holder.wait(30) == 0
+
+
 def test_a_second_service_over_a_store_names_the_first(served):
     """CLI-SVC-11: also when the port is taken as well."""
     store, url = served
