@@ -56,5 +56,5 @@ def test_a_duckdb_file_is_served_by_one_process() -> None:
     """CLI-SVC-01"""
     with pytest.raises(SettingError, match="one process at a time can write to a DuckDB file"):
         Settings(store="service.duckdb", workers=2)
-    with pytest.raises(SettingError, match="workers: between 1 and 64"):
+    with pytest.raises(SettingError, match="workers: a number between 1 and 64"):
         Settings(store="postgresql://x@y/z", workers=0)
