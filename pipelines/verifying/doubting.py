@@ -18,6 +18,7 @@ from pipelines.loading.load_counts import LoadCounts
 from pipelines.loading.lookup import ahead
 from pipelines.loading.repeats import as_repeat
 from pipelines.loading.row import AcceptedRow, Identity
+from pipelines.verifying.target import WITHOUT
 
 NEWEST = """
 CREATE OR REPLACE TABLE newest AS
@@ -28,7 +29,7 @@ CARRIES = """
 SELECT today, id, record_generation, content, status FROM newest WHERE today IN (SELECT unnest($1))
 QUALIFY row_number() OVER (PARTITION BY today ORDER BY spelling IS NOT NULL) = 1"""
 """Selects, by key, the resource whose identifier is spelled as today, else one in another spelling."""
-STANDS = "SELECT id FROM there WHERE id IN (SELECT unnest($1)) AND status NOT IN ('entered-in-error', 'cancelled')"
+STANDS = f"SELECT id FROM there WHERE id IN (SELECT unnest($1)) AND NOT {WITHOUT}"
 
 
 class FoundResource(NamedTuple):

@@ -35,6 +35,8 @@ ELEMENTS = {
 }
 """The elements that are compared."""
 MOST_CENTS = 2**63
+WITHOUT = "coalesce(there.status, '') IN ('entered-in-error', 'cancelled')"
+"""True for a resource that was taken back. Some targets show no status."""
 MISSING = "SELECT DISTINCT resource_id FROM {} AS ours ANTI JOIN there ON there.id = ours.resource_id"
 
 

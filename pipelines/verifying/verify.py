@@ -26,7 +26,7 @@ from pipelines.verifying.staging import (
     stage_sources,
     workbench,
 )
-from pipelines.verifying.target import stage_hidden, stage_known, stage_target
+from pipelines.verifying.target import WITHOUT, stage_hidden, stage_known, stage_target
 from pipelines.verifying.updates import stage_behind
 from pipelines.verifying.verify_result import Difference, VerifyResult
 
@@ -93,7 +93,6 @@ def verify_and_write(session: Session, batch_id: str | None, whole: bool) -> Ver
 
 # -- what differs
 
-WITHOUT = "coalesce(there.status, '') IN ('entered-in-error', 'cancelled')"
 TODAY = "coalesce(there.spelling, there.record_key)"
 """The key of a resource as this version spells it: another version may have sent it in another spelling."""
 STRANGERS = "there ANTI JOIN known ON known.resource_id = there.id"

@@ -270,6 +270,20 @@ def test_a_refused_row_is_a_reject_again_after_adoption(home, target, asked, add
         assert (monday["exit_code"], states(home)) == (5, {"k1": "adopted", "k2": "in_doubt"})
 
 
+def test_what_the_ledger_has_is_not_doubted_where_the_target_shows_no_status(home, target, asked, additions):
+    """LEDGER-01, CLI-CMD-17: a person who has a row in doubt sent again makes a payment twice."""
+    target.drops = {"status"}
+    payments(home, ("k1", "p1", "1.00"))
+    asked("import")
+    put_back = keep_ledger(home)
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"), name="payments-b.csv")
+    batch = asked("import")["batches"][0]["batch_id"]
+    put_back()
+    found = asked("verify", "--adopt")
+    assert found["batches"] == {batch: {"adopted": 1, "taken_back": 0, "in_doubt": 0}}
+    assert asked("verify")["counts"] == {}
+
+
 def test_a_purged_batch_is_named_and_holds_nothing_up_then(home, target, asked, chartferry):
     """CLI-CMD-17, CLI-CMD-16: its rows cannot be looked up any more."""
     target.additions = False
