@@ -230,6 +230,18 @@ def test_an_equal_payment_that_was_made_for_another_record_is_not_the_rows(home,
     assert asked("verify")["differences"] == []
 
 
+def test_a_task_that_was_made_for_another_record_is_not_one_that_was_merely_changed(home, target, asked):
+    """CLI-CMD-17, LEDGER-01: as of a payment; its own patient and description are no proof."""
+    target.additions, target.promised = False, ["transaction", "conditional", "identifier"]
+    tasks(home, "k1", "k2")
+    batch = asked("import")["batches"][0]["batch_id"]
+    first = next(body for body in target.of("Task") if body["identifier"][0]["value"] == "k1")
+    first["identifier"] = [first["identifier"][0] | {"value": "m1"}]
+    first["description"] = "of another record"
+    found = asked("verify")
+    assert (found["exit_code"], named(found)) == (3, [("differs", f"{batch}:2", first["id"])])
+
+
 @pytest.mark.parametrize("status", ["cancelled", "entered-in-error"])
 def test_the_money_of_a_payment_that_the_chart_has_cancelled_is_not_said_to_be_there(
     batch, target, asked, chartferry, status
