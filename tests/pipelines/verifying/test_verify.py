@@ -130,6 +130,17 @@ def test_what_another_home_made_under_a_key_is_no_double_of_the_row_that_was_ref
     assert named(asked("verify")) == [("unknown", None, other)]
 
 
+def test_an_equal_task_without_an_identifier_is_anothers_where_rows_have_theirs(home, target, asked, additions):
+    """CLI-CMD-17: at a bare target it may be a late double; elsewhere nobody is asked to take it back."""
+    header = "task_id,patient_id,description,status,requester_id,authored\n"
+    put(home, "tasks.csv", f"{header}k1,p1,call,requested,a,2026-01-01T10:00:00Z\n")
+    name = asked("import")["batches"][0]["batch_id"]
+    [task] = target.of("Task")
+    other = target.create({each: said for each, said in task.items() if each != "identifier"})[1].rpartition("/")[2]
+    found = asked("verify")
+    assert (found["others"], named(found)) == ({"Task": 1}, [] if additions else [("double", f"{name}:2", other)])
+
+
 @pytest.mark.long
 def test_a_late_double_of_a_row_without_a_time_is_known_by_that_of_its_first_attempt(home, target, asked):
     """CLI-CMD-17: an equal task of another day is not a double."""
