@@ -101,6 +101,16 @@ def test_late_doubles_are_named(batch, target, asked):
     assert (found["exit_code"], named(found)) == (3, [("double", f"{batch}:4", double[1].rpartition("/")[2])])
 
 
+@pytest.mark.parametrize("status", ["cancelled", "entered-in-error"])
+def test_a_double_that_the_chart_has_cancelled_is_named_no_more(batch, target, asked, status):
+    """CLI-CMD-17: that is what its user was asked to do."""
+    body = {key: value for key, value in only(target, 250).items() if key != "identifier"}
+    double = target.create(body)[1].rpartition("/")[2]
+    assert asked("verify")["counts"] == {"double": 1}
+    target.stored[double]["status"] = status
+    assert asked("verify")["exit_code"] == 0
+
+
 @pytest.mark.long
 def test_what_may_be_a_late_double_of_two_batches_is_named_for_the_one_that_is_asked_for(home, target, asked):
     """CLI-CMD-17, EVID-01: the first batch does not seem to agree because the payment is named for the second."""
