@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+ABOVE_BALANCE = "the payment is above the balance owed"
+"""The refusal of a payment (PAY-CREATE-04). Stored rejects are found by this text: a new wording must contain it."""
+
 
 @dataclass(slots=True)
 class Charge:

@@ -107,7 +107,7 @@ def _read(path: Path) -> Profile:
             raise BadSetting(f"{path.name}: name: it is that of the file")
         return Profile.model_validate({**said, "name": path.stem})
     except tomllib.TOMLDecodeError as error:
-        raise BadSetting(f"{path.name}: not TOML: {error}") from None
+        raise BadSetting(f"{path.name}: the file is not valid TOML: {error}") from None
     except (OSError, UnicodeDecodeError):
         raise BadSetting(f"{path.name}: cannot be read as UTF-8") from None
     except ValidationError as error:

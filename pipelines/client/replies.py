@@ -329,11 +329,11 @@ def resources_of(bundle: dict[str, Any], resource_type: str) -> list[dict[str, A
     A gateway's text with status 200 is no page, nor is a page with an error in place of resources.
     """
     if bundle.get("resourceType") != "Bundle":
-        raise UnknownOutcome("a search is answered with no Bundle")
+        raise UnknownOutcome("the answer to a search is not a Bundle")
     entries = bundle.get("entry") or []
     found = [entry.get("resource") if isinstance(entry, dict) else None for entry in entries]
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in found):
-        raise UnknownOutcome("an entry of a page holds no resource")
+        raise UnknownOutcome("an entry of a page has no resource")
     resources = [each for each in found if each and each.get("resourceType") == resource_type]
     if not all(isinstance(each.get("id"), str) for each in resources):
         raise UnknownOutcome("a resource of a page has no id")
@@ -346,7 +346,7 @@ def total_of(bundle: dict[str, Any]) -> int | None:
     """Return the total of a search; None if it has none. Raises `UnknownOutcome`."""
     total = bundle.get("total")
     if total is not None and type(total) is not int:
-        raise UnknownOutcome("the total of a search is no number")
+        raise UnknownOutcome("the total of a search is not a number")
     return total
 
 

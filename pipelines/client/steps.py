@@ -39,22 +39,23 @@ BARE = Step("bare", named=False, conditional=False)
 
 DOES: dict[str, str] = {
     "batch": "conditional creates in batches of up to {rows} rows",
-    "transaction": "conditional creates in transactions of up to {rows} rows; a refused one is halved",
-    "conditional": "one conditional create a row, several at once",
-    "look-up": "one create a row with its identifier, which is looked up before each create and before it is repeated",
-    "bare": "one create a row; what a patient has is read before, and unclear rows are looked up by content",
+    "transaction": "conditional creates in transactions of up to {rows} rows; a refused transaction is split in two",
+    "conditional": "one conditional create for each row, several at once",
+    "look-up": "one create for each row, with its identifier, which is looked up before each create and each repeat",
+    "bare": "one create for each row; the patient's resources are read before, and rows in doubt are looked up by"
+    " content",
 }
 """Descriptions of each step. rows: the most rows in a bundle."""
 
 RISK: dict[str, str] = {
-    "free of races": "none: a create that is repeated finds the first one",
-    "conditional": "none by this import, which looks up and waits before it repeats; at some targets a network that"
-    " delivers a request twice at once, or a second home that sends the same rows at the same time, doubles them, which"
-    " verify names",
-    "look-up": "a payment whose outcome is unclear and that is not found waits for a person; a second home that sends"
-    " the same rows at the same time doubles them, which verify names",
-    "bare": "rows that look alike cannot be told apart: some unclear rows wait for a person; a second home that sends"
-    " the same rows doubles them",
+    "free of races": "none: a repeated create finds the first one",
+    "conditional": "none by this import, which looks up and waits before it repeats; some targets double rows if a"
+    " network delivers a request twice at once, or if a second home sends the same rows at the same time (verify names"
+    " them)",
+    "look-up": "a payment in doubt that is not found waits for a person; rows are doubled if a second home sends the"
+    " same rows at the same time (verify names them)",
+    "bare": "rows with equal content cannot be told apart, so some rows in doubt wait for a person; rows are doubled if"
+    " a second home sends the same rows",
 }
 """The risk that remains at a step."""
 

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     help="Number of records of each feed to compare by hand.",
 )
 @click.option("--seed", type=NameArgument(), help="Seed of the sample: one seed gives one sample. [default: random]")
-@click.option("--chart", help="Address for links to the chart. [default: the target's address]")
+@click.option(
+    "--chart",
+    metavar="ADDRESS",
+    help="The address that the page shows for the target, and that its links lead to. "
+    "[default: the target's address; for the bundled service, where it runs or where `chartferry up` would serve it]",
+)
 @with_target
 def evidence(
     at: AtTarget, since: datetime | None, batch: str | None, size: int, seed: str | None, chart: str | None

@@ -68,7 +68,9 @@ class PathOrAddress(SomePath):
     "--clock-is-right", is_flag=True, help="Continue although the ledger has times later than this machine's clock."
 )
 @click.option(
-    "--workers", type=click.IntRange(1, MOST_WORKERS), help="Number of processes that load a large file. [default: 1]"
+    "--workers",
+    type=click.IntRange(1, MOST_WORKERS),
+    help="The most processes that load one file, each at least 25,000 records. [default: CHARTFERRY_WORKERS, else 1]",
 )
 @with_reason
 @with_target

@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 from sqlalchemy import select
 
+from fhir_service.interface.billing import ABOVE_BALANCE
 from fhir_service.paths import exists
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
@@ -16,14 +17,12 @@ from pipelines.ledger.rows import Reason
 from pipelines.runs.lines import dollars
 from pipelines.session.bundled import STORE
 
-ABOVE = "the payment is above the balance owed"
-
 
 def with_balances(
     home: Path, ledger: Ledger, target: str, reasons: Mapping[str, list[Reason]]
 ) -> Mapping[str, list[Reason]]:
     """Return the reasons of rejects by id. Add the balance to reasons of payments above it, if it can be read now."""
-    above = [name for name, each in reasons.items() if any(ABOVE in reason.message for reason in each)]
+    above = [name for name, each in reasons.items() if any(ABOVE_BALANCE in reason.message for reason in each)]
     if not above:
         return reasons
     patients = _patients(ledger, above)
@@ -34,7 +33,7 @@ def with_balances(
 
 
 def _said(reason: Reason, cents: int | None) -> Reason:
-    if cents is None or ABOVE not in reason.message:
+    if cents is None or ABOVE_BALANCE not in reason.message:
         return reason
     return reason._replace(message=f"{reason.message}, which is {dollars(cents)} now")
 

@@ -124,8 +124,8 @@ class AlertMemory:
 def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dg.SensorDefinition:
     names = DagsterNames.of(environ)
     says = (
-        f"Tells the command in {COMMAND} or the address in {WEBHOOK} of failed runs, failed and unfinished batches, "
-        "rows in doubt, files that stay in the inbox and late publications, each once."
+        f"Sends alerts to the command in {COMMAND} or the address in {WEBHOOK}: once for each failed run, failed or "
+        "unfinished batch, batch with rows in doubt, file that stays in the inbox, and late publication."
     )
 
     @ticking(names, home, "alerts", SECONDS_BETWEEN_LOOKS, says, is_wanted=_tells_anybody(environ))
@@ -153,7 +153,7 @@ def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) 
         )
         told.keep({key: event for key, (event, _) in addressed.items()})
         told.keys |= before if unseen else set()  # an event that could not be read does not count as over
-        return dg.SensorResult(cursor=told.cursor(), skip_reason=f"Alerts given: {given}.")
+        return dg.SensorResult(cursor=told.cursor(), skip_reason=f"Alerts sent: {given}.")
 
     return alerts
 

@@ -95,8 +95,8 @@ class SentStep:
         self._failed, self._again_at = self._failed + 1, time.monotonic() + PAUSE_SECONDS
         if self._failed > TRIES:
             raise NotBegun(
-                f"{self._name} could not be begun, or told of, in {self._failed} tries "
-                f"({kind}): see the logs of the workers"
+                f"{self._name} could not be started, or its end not reported, in {self._failed} tries "
+                f"({kind}); see the logs of the workers"
             )
 
 

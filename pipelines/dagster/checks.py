@@ -126,13 +126,13 @@ def _unless_stopped(name: str, why_not: str, description: str) -> CheckStatement
 AFTER_VALIDATE: tuple[CheckStatement[ValidationResult], ...] = (
     CheckStatement(
         "every_line_is_accounted_for",
-        "lines = header + not taken + lines of records; records = accepted + rejected; and the files hold as many.",
+        "lines = header + not taken + lines of records; records = accepted + rejected; the stored files have as many.",
         every_line_is_accounted_for,
         blocking=True,
     ),
     CheckStatement(
         "every_cent_is_accounted_for",
-        "The amount received is the amount accepted and the amount set aside, to the cent.",
+        "The amount received is the amount accepted plus the amount set aside, to the cent.",
         every_cent_is_accounted_for,
         blocking=True,
     ),
@@ -196,7 +196,7 @@ AFTER_LOAD: tuple[CheckStatement[LoadedBatch], ...] = (
     ),
     CheckStatement(
         "every_record_was_taken",
-        "No record was rejected or refused. A warning: those that were wait in the rejects, with their reasons.",
+        "No record was rejected or refused. If this fails, it is a warning: the rejects have the records and reasons.",
         every_record_was_taken,
         severity=WARN,
     ),

@@ -67,7 +67,7 @@ def telling_sensor(
     home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence[Job]
 ) -> dg.SensorDefinition:
     ours = DagsterNames.of(environ)
-    says = "Shows what `chartferry` did outside Dagster: its batches as partitions, in runs that only tell."
+    says = "Shows what `chartferry` did outside Dagster: its batches as partitions, in runs that import nothing."
 
     @ticking(ours, home, "command_line", SECONDS_BETWEEN_LOOKS, says, jobs)
     def command_line(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
@@ -99,7 +99,7 @@ def telling_sensor(
                 about = (f"told {last}", names, {TOLD_TAG: target})
                 asked.append(ask_for(context.instance, ours, feed, batches, *about))
         seen_now = _cursor(until, ended, now) | {"back": back, "settled": [each for _, each, _ in settled]}
-        return result_of(asked, json.dumps(seen_now), "The command line did nothing since.", events)
+        return result_of(asked, json.dumps(seen_now), "The command line has done nothing new.", events)
 
     return command_line
 

@@ -69,7 +69,7 @@ def tell(
         for batch_id in batch_ids:
             runs, row = ledger.runs(target, batch_id), ledger.batch(target, batch_id)
             if row is None or not runs or not runs[-1]["finished_at"]:
-                told.fail(batch_id, "the ledger does not know it any more, or it is under way")
+                told.fail(batch_id, "the ledger no longer has it, or it is still running")
             else:
                 _tell_one(KnownBatch(home, feed, ledger, row, runs[-1]), stage, told)
     return told

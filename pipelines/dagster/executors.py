@@ -22,7 +22,7 @@ def executor_of(environ: Mapping[str, str]) -> dg.ExecutorDefinition | None:
     if not named:
         return None
     if named not in EXECUTORS:
-        raise dg.DagsterInvalidDefinitionError(f"{EXECUTOR} is none of {', '.join(EXECUTORS)}")
+        raise dg.DagsterInvalidDefinitionError(f"{EXECUTOR} is not one of {', '.join(EXECUTORS)}")
     if problem := problem_of_executor(environ):
         raise dg.DagsterInvalidDefinitionError(problem)
     return EXECUTORS[named](environ)
@@ -37,7 +37,7 @@ def celery_settings(environ: Mapping[str, str]) -> dict[str, Any]:
     """
     broker = environ.get(BROKER)
     if not broker:
-        raise dg.DagsterInvalidDefinitionError(f"{BROKER} names no broker, such as redis://10.0.0.2:6379/0")
+        raise dg.DagsterInvalidDefinitionError(f"{BROKER} must name a broker, such as redis://10.0.0.2:6379/0")
     seconds = _seconds_of(environ.get(STEP_SECONDS) or str(SILENCE_SECONDS))
     is_redis = broker.startswith(("redis://", "rediss://"))
     return {
@@ -66,7 +66,7 @@ def _seconds_of(said: str) -> float:
         seconds = math.nan
     if not SHORTEST_SILENCE <= seconds < math.inf:
         raise dg.DagsterInvalidDefinitionError(
-            f"{STEP_SECONDS} is no number of seconds from {SHORTEST_SILENCE} on: {said!r}"
+            f"{STEP_SECONDS} must be a number of seconds, at least {SHORTEST_SILENCE}: {said!r}"
         )
     return seconds
 

@@ -52,7 +52,7 @@ def refusals(scope: Scope, addresses: frozenset[str]) -> Iterator[str]:
     headers, changes = Headers(scope=scope), scope["type"] == "websocket" or scope["method"] not in READS
     hosts = [each.lower() for each in headers.getlist("host")]
     if len(hosts) != 1 or not (LOOPBACK.fullmatch(hosts[0]) or hosts[0] in _names(addresses)):
-        yield f"The Host is not one under which these pages are reached; {ADDRESSES} names further ones."
+        yield f"The Host is not an address of these pages; {ADDRESSES} names further ones."
     own = addresses | {f"http://{host}" for host in hosts}
     if any(origin.lower() not in own for origin in headers.getlist("origin")):
         yield f"The Origin is another site; {ADDRESSES} names the addresses of these pages."

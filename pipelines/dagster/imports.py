@@ -48,13 +48,13 @@ def imports_of(
 
 def _received(names: DagsterNames, feed: Feed) -> dg.AssetsDefinition:
     patterns = " or ".join(f"`{pattern}`" for pattern in feed.file.files)
-    taken = f"Taken are files that are called {patterns}." if patterns else "They come from its query."
+    taken = f"The feed takes files with names like {patterns}." if patterns else "The exports come from its query."
 
     @stage_asset(
         names,
         feed,
         "received",
-        f"Exports of the feed `{feed.name}`, each taken from the inbox into its batch, which is named by the file's "
+        f"Exports of the feed `{feed.name}`, each received into a batch, which is named after the feed and the file's "
         f"hash. {taken}",
         kinds={"file"},
     )
@@ -73,8 +73,8 @@ def _validated(names: DagsterNames, feed: Feed, before: Sequence[dg.AssetKey]) -
         names,
         feed,
         "validated",
-        f"What each row of such an export becomes as a {feed.resource}, by the feed and the rules of the interface: "
-        "records to send, and rejects with every reason.",
+        f"The rows of each export as {feed.resource} records, mapped by the feed and checked by the rules of the "
+        "interface: records to send, and rejects with every reason.",
         deps=[keys["received"], *before],
         kinds={"python", "parquet"},
         check_specs=specs_of(AFTER_VALIDATE, keys["validated"]),

@@ -15,7 +15,7 @@ from pipelines.dagster.names import DagsterNames
 from pipelines.home.counted import counted
 
 URL = "OPENLINEAGE_URL"
-LACKING = f"{URL} is set, and dagster-openlineage is not installed: pip install 'chartferry[lineage]'"
+LACKING = f"{URL} is set, but dagster-openlineage is not installed: pip install 'chartferry[lineage]'"
 SECONDS_BETWEEN_LOOKS = 60
 RUNS_A_LOOK, EVENTS_A_LOOK = 50, 1_000
 """The most that a look sends, except that a run is sent whole: Dagster gives a look one minute."""
@@ -65,7 +65,7 @@ def lineage_sensors(environ: Mapping[str, str]) -> list[dg.SensorDefinition]:
         name=DagsterNames.of(environ).job("openlineage"),
         minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Sends what runs did that ended since its last look to the OpenLineage server in {URL}.",
+        description=f"Sends the runs that ended since its last look to the OpenLineage server in {URL}.",
     )
     def openlineage(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         # The package's own emitter drops what the server does not accept.
@@ -77,8 +77,8 @@ def lineage_sensors(environ: Mapping[str, str]) -> list[dg.SensorDefinition]:
                 status = getattr(getattr(error, "response", None), "status_code", None)
                 if status not in REFUSED:
                     why = f"HTTP {status}" if status else type(error).__name__
-                    return dg.SkipReason(f"run {end.run_id} could not be told of: {why}. The next look tells it again.")
-                log.warning("the server in %s refused what run %s did: HTTP %s", URL, end.run_id, status)
+                    return dg.SkipReason(f"run {end.run_id} could not be sent: {why}. The next look sends it again.")
+                log.warning("the server in %s refused the run %s: HTTP %s", URL, end.run_id, status)
             context.update_cursor(json.dumps({BEHIND: end.storage_id}))
             if events > EVENTS_A_LOOK:
                 break

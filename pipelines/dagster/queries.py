@@ -31,7 +31,7 @@ def query_job(names: DagsterNames, feed: Feed) -> dg.JobDefinition:
     @dg.job(
         name=name,
         tags=names.tags,
-        description=f"Asks the database of the feed `{feed.name}` for what is new, and imports it.",
+        description=f"Queries the database of the feed `{feed.name}`, and imports new rows.",
     )
     def query() -> None:
         ask()

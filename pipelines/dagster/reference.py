@@ -86,8 +86,8 @@ def reference_asset(names: DagsterNames) -> dg.AssetsDefinition:
     taken_in = dg.AssetCheckSpec(
         TAKEN_IN,
         asset=names.reference,
-        description="No reference record was refused. A warning: those that were are in the file that the metadata "
-        "names.",
+        description="No reference record was refused. If this fails, it is a warning: the file that the metadata names "
+        "has the refused records.",
     )
 
     @dg.asset(
@@ -117,11 +117,11 @@ def reference_asset(names: DagsterNames) -> dg.AssetsDefinition:
 
 _COLUMNS = [
     ("type", "string", "The type of the resources."),
-    ("created", "int", "New ones."),
-    ("unchanged", "int", "Those that the store had already."),
-    ("updated", "int", "Those that have changed."),
-    ("refused", "int", "Those that cannot be used."),
-    ("unresolved", "int", "References to what is not there."),
+    ("created", "int", "Resources that are new."),
+    ("unchanged", "int", "Resources that the store had already."),
+    ("updated", "int", "Resources that have changed."),
+    ("refused", "int", "Resources that cannot be used."),
+    ("unresolved", "int", "References to resources that are missing."),
 ]
 
 

@@ -39,7 +39,7 @@ def retention_job(environ: Mapping[str, str]) -> dg.JobDefinition:
     @dg.job(
         name=names.job(JOB),
         tags=names.tags,
-        description=f"Forgets old runs: those of more than {days:g} days, or as {DAYS} says.",
+        description=f"Deletes runs that ended more than {days:g} days ago ({DAYS} sets the number of days).",
     )
     def retention() -> None:
         delete_old_runs()

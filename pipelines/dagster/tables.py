@@ -130,7 +130,7 @@ def table_checks(names: DagsterNames, tables: Sequence[ReportTable]) -> list[dg.
 def _statements(table: ReportTable) -> str:
     said = [f"One row per {', '.join(table.key)}."] if table.key else []
     said += [f"Every {column} is in {other}." for column, other in table.references]
-    return " ".join([*said, "Made sure of before anything is published."])
+    return " ".join([*said, "This is checked before anything is published."])
 
 
 def told_of(

@@ -92,7 +92,7 @@ def _batches(session: Session, asked: EvidenceSubject) -> list[Batch]:
     found = [row for row in found if str(row["received_at"]) >= (asked.since or "")]
     if not found:
         since = f" since {asked.since}" if asked.since else ""
-        raise NotPossible(f"nothing to give evidence of: no file came for this target{since}")
+        raise NotPossible(f"no evidence was written: no file was received for this target{since}")
     return sorted(found, key=lambda row: (str(row["received_at"]), str(row["batch_id"])))
 
 

@@ -14,16 +14,16 @@ from pipelines.session.session import Session
 
 THERE = "there"
 FATES = {
-    THERE: "at the target, with just this content",
+    THERE: "at the target, with exactly this content",
     "replaced": "an earlier version, which a later one has replaced",
     "taken back": "was at the target, and was taken back",
     "set aside": "a reject that is open",
-    "corrected": "a row that was put in again, corrected; the correction counts for itself",
+    "corrected": "a row whose correction was imported; the correction counts as a record of its own",
     "discarded": "a reject that a person discarded",
-    "kept": "other content of a record that is there; by its feed the earlier content stays",
+    "kept": "other content of a record that is at the target; by its feed, the earlier content stays",
     "under way": "not sent yet, or its outcome is not known",
     "not sent": "in a file of which nothing was sent",
-    "unaccounted": "nothing tells what became of it",
+    "unaccounted": "nothing says what its outcome is",
 }
 """Each fate of a record of an export, in words. `unaccounted` is never right."""
 

@@ -20,7 +20,7 @@ MOST_ROWS = 120
 """The most rows of one feed's totals. More days are shown by month, more months by year; the JSON has each day."""
 MOST_FILES = 500
 """The most files, with their runs, that a page shows; the JSON has all."""
-SIGNERS = ("For the practice", "For whoever ran the import", "Checked by hand")
+SIGNERS = ("For the practice", "For the person who ran the import", "Checked by hand")
 _SIDES = ("export", "expected", "ledger", "target")
 
 
@@ -96,13 +96,13 @@ class Evidence:
             purged = counted(without["ledger_records"], "record of a purged file is", "records of purged files are")
             yield f"{without['feed']}: {purged} compared with the ledger alone"
         for name in self.content["damaged"]:
-            yield f"{name}: the file in its batch is not the one that came"
+            yield f"{name}: the file in its batch is not the one that was received"
         for name in self.content["failed"]:
             yield f"{name}: its file could not be read, and no record of it is counted (chartferry status {name})"
         for name in self.content["failed_later"]:
             yield f"{name}: its last run failed; the records that an earlier run read are counted"
         for name in self.content["missing"]:
-            yield f"{name}: its file is not here any more, and no purge of it is on record"
+            yield f"{name}: its file is no longer here, and no purge of it is on record"
         yield f"verify: {self.content['verify']['sentence']}"
         sample = self.content["sample"]
         yield f"sample: {counted(len(sample['records']), 'record')}, seed {sample['seed']}"

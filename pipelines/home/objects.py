@@ -23,7 +23,7 @@ NOTES = ".inbox"
 MANY = 20_000
 """The number of notes about vanished objects from which on such notes are removed."""
 ALONE = "control totals, and the file that they are of is not here"
-NO_NAME = "its name is no path, and may hide objects whose names sort before it: rename or remove it"
+NO_NAME = "its name is not a path, and may hide objects whose names sort before it: rename or remove it"
 NO_STORE = "what answers there is no object store: check the address that the environment names, as AWS_ENDPOINT"
 """A web page is read as an empty listing, and seems to have every object that is asked for."""
 

@@ -381,7 +381,7 @@ def _why(error: Exception) -> str:
     if EXPIRED.search(str(error)):
         return "these credentials have expired"
     if unread := unread_key(error):
-        return f"the name of an object is no path ({unread}), so that none can be listed: rename or remove it"
+        return f"the name of an object is not a path ({unread}), so no object can be listed; rename or remove it"
     said = status[1] if status else ""  # for a listing, the library's class says nothing
     if said in ("401", "403") or kind in ("PermissionDeniedError", "UnauthenticatedError"):
         return f"it refuses these credentials ({said or kind})"

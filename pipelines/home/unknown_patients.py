@@ -10,13 +10,14 @@ from pathlib import Path
 
 import duckdb
 
+from fhir_service.interface.billing import ABOVE_BALANCE
 from pipelines.home.files import made_once
 
 KEY = "hash.key"
 """The home's file with the key of the hashes. With another key, an id has another hash."""
 TABLES = ("ledger_record", "ledger_repeat", "ledger_reject", "waiting_payment")
 
-KNOWN = """
+KNOWN = f"""
 CREATE TEMP TABLE known_patient AS
 SELECT target, patient_id
 FROM (SELECT target, patient_id, state FROM ledger_record UNION ALL SELECT target, patient_id, state FROM ledger_former)
@@ -29,7 +30,7 @@ UNION
 SELECT ledger_reject.target, ledger_reject.patient_id FROM ledger_reject
 JOIN ledger_reject_reason AS reason USING (reject_id)
 WHERE ledger_reject.patient_id IS NOT NULL AND ledger_reject.stage = 'load'
-    AND contains(reason.message, 'the payment is above the balance owed')"""
+    AND contains(reason.message, '{ABOVE_BALANCE}')"""
 NAMED = """
 CREATE TEMP TABLE named_patient AS
 WITH named AS (

@@ -90,4 +90,4 @@ def _line(path: Path, number: int, line: str) -> Any:
     try:
         return parse_json(line)
     except (Malformed, ArithmeticError):
-        raise UnreadableFile(f"{path.name}: line {number} is no JSON") from None
+        raise UnreadableFile(f"{path.name}: line {number} is not JSON") from None

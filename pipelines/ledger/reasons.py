@@ -61,7 +61,7 @@ def _taken_back(
     undone, said = undone_at(ledger, target, {batch_id for _, batch_id in found}), defaultdict[str, list[Reason]](list)
     for place, batch_id in found:
         how = how_taken_back(batch_id, undone.get(batch_id))
-        message = f"the record was taken back {how}; this row, corrected or as it is, loads it once more"
+        message = f"the record was taken back {how}; to load it again, import this row, corrected or unchanged"
         said[place.reject_id].append(Reason(TAKEN_BACK, None, None, message, True, place.line))
     return said
 

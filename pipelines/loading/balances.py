@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 from sqlalchemy import select
 
+from fhir_service.interface.billing import ABOVE_BALANCE
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import NOT_IN_FORCE, referred
 from pipelines.client.identifiers import identifier_value, values_of
@@ -40,10 +41,10 @@ ABOVE = Reason(
     "PAY-CREATE-04",
     "PaymentNotice.amount.value",
     None,
-    "the payment is above the balance owed, by the Claims and PaymentNotices of the target",
+    f"{ABOVE_BALANCE}, by the Claims and PaymentNotices of the target",
     True,
 )
-TOO_MANY = ABOVE._replace(message="too many payments wait for the answers to others; retry it after this load")
+TOO_MANY = ABOVE._replace(message="too many payments wait for the outcomes of others; retry this reject after the load")
 
 
 class Balances:

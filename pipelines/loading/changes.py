@@ -112,7 +112,7 @@ class Changes:
             except RequestRefused as error:
                 if error.reply.status != CONFLICT or attempts.number > client.patience.attempts // 2:
                     return PostResult(RowResult("refused", None, error.reply.status, error.reply.outcome))
-                problem, asked, final = "it changes all the time", None, False
+                problem, asked, final = "it changed again at each try", None, False
             except UnknownOutcome as error:
                 problem, asked, final, unclear = f"no clear answer ({error})", None, False, True
             except (NotSent, NotDone) as error:

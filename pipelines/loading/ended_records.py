@@ -15,22 +15,22 @@ from pipelines.ledger.rows import Reason
 from pipelines.loading.row import AcceptedRow
 from pipelines.session.answered_rejects import LoadAnswers
 
-OR_BY_HAND = "discard this, or put its row in with the _reject_id of this to load it as well"
+OR_BY_HAND = "discard this reject, or import the row with the _reject_id of this reject to load it as well"
 SENTENCES = {
-    RejectFate("discarded", False): "the record was discarded by hand; to load it after all, put its row in with the "
-    "_reject_id of this",
+    RejectFate("discarded", False): "the record was discarded by hand; to load it after all, import the row with the "
+    "_reject_id of this reject",
     RejectFate("closed", False): f"a correction of the record was loaded under another key; {OR_BY_HAND}",
     RejectFate(
         "resubmitted", False
-    ): f"a correction of the record is on its way under another key, and its outcome is not known yet; {OR_BY_HAND}",
+    ): f"a correction of the record is being loaded under another key, and its outcome is not known yet; {OR_BY_HAND}",
     RejectFate(
         "discarded", True
-    ): "the reject that it names was discarded by hand; to load it after all, put its row in with "
-    "the _reject_id of this",
-    RejectFate("closed", True): f"another record was loaded for the reject that it names; {OR_BY_HAND}",
+    ): "the reject that the row names was discarded by hand; to load the row after all, import it with "
+    "the _reject_id of this reject",
+    RejectFate("closed", True): f"another record was loaded for the reject that the row names; {OR_BY_HAND}",
     RejectFate(
         "resubmitted", True
-    ): f"another record is on its way for the reject that it names, and its outcome is not known yet; {OR_BY_HAND}",
+    ): f"another record is being loaded for the reject that the row names; its outcome is not known yet; {OR_BY_HAND}",
 }
 
 

@@ -16,8 +16,8 @@ from pipelines.session.answered_rejects import LoadAnswers
 from pipelines.validation.outcome import places_in
 
 READ_BEFORE = (
-    "the record was loaded from this row with other content, as the feed file read it then: correct the feed file and"
-    " try it again, or discard the reject, which keeps what was loaded"
+    "an earlier version of the feed file read other content from this row, and that was loaded; correct the feed file"
+    " and retry the reject, or discard the reject to keep what was loaded"
 )
 
 
@@ -83,7 +83,7 @@ class RowJudge:
         if batch_id not in self._undone_at:
             self._undone_at |= {batch_id: ""} | undone_at(self._ledger, self._batch.target, [batch_id])
         how = how_taken_back(batch_id, self._undone_at[batch_id])
-        said = f"the record was taken back {how}; chartferry rejects retry --taken-back loads it once more"
+        said = f"the record was taken back {how}; chartferry rejects retry --taken-back loads it again"
         return Reason("TAKEN-BACK", None, None, said, True)
 
     def _changed(self, row: AcceptedRow, record: KnownRecord) -> Reason:

@@ -28,7 +28,7 @@ from pipelines.loading.sending import Send, SentResults, of_finding
 
 SEARCHES_AHEAD = 4
 """Searches ahead of the rows given out: enough that no row waits for one. More would let answers grow old."""
-UNFOUND = "{}: rows that another home has sent are sent once more"
+UNFOUND = "{}: rows that another home has sent would not be found, and are sent again"
 
 Ask = Callable[[Sequence[AcceptedRow]], list[AcceptedRow]]
 """Ask for a few rows; return them with what was found of each."""

@@ -14,10 +14,10 @@ from pipelines.client.whole import whole_search
 from pipelines.loading.row import Identity
 from pipelines.loading.row_results import outcome_of
 
-GONE = outcome_of("not-found", "the target has no such resource any more")
-NOT_NAMED = outcome_of("NOT-OURS", "what is there does not have its identifier")
-GIVEN_AGAIN = outcome_of("NOT-OURS", "what is there does not have its identifier, but another of its source")
-OF_ANOTHER = outcome_of("NOT-OURS", "what is there is another patient's")
+GONE = outcome_of("not-found", "the target no longer has the resource")
+NOT_NAMED = outcome_of("NOT-OURS", "the resource under its id does not have its identifier")
+GIVEN_AGAIN = outcome_of("NOT-OURS", "the resource under its id has the identifier of another record of its source")
+OF_ANOTHER = outcome_of("NOT-OURS", "the resource under its id is of another patient")
 """Outcomes of changes that were not sent, since the resource is missing or is not the record's."""
 NOT_OURS = (NOT_NAMED, GIVEN_AGAIN, OF_ANOTHER)
 

@@ -23,8 +23,8 @@ UPDATES_A_COMMIT = 64
 NOT_THERE = (GONE, GIVEN_AGAIN)
 """Outcomes that show that the resource is not under its id. A resource without any identifier may still be it."""
 LEFT = (
-    "superseded responses could not be taken back: the next load of their source tries again; "
-    "chartferry verify names what stays"
+    "superseded responses could not be taken back; the next load of their source tries again, "
+    "and chartferry verify names those that remain"
 )
 
 

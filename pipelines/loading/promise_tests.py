@@ -23,9 +23,9 @@ from pipelines.loading.sending import SentResults, are_of_others
 
 MOST_TRIED = 10
 MOST_TOGETHER = 25
-NO_BUNDLES = "the target says {} and takes none: rows go one by one"
-OTHER_ORDER = "the target answers the entries of a {} in another order than they were sent: rows go one by one"
-IGNORED = "the target says conditional create and ignores the condition: rows are looked up before they are repeated"
+NO_BUNDLES = "the target says that it takes a {}, but refuses it, so rows are sent one by one"
+OTHER_ORDER = "the target answers the entries of a {} in another order than they were sent, so rows are sent one by one"
+IGNORED = "the target says conditional create, but ignores the condition, so rows are looked up before a repeat"
 
 
 def prove_first_rows(book: Book, rows: Iterator[AcceptedRow], why: RefusalReasons) -> None:

@@ -21,12 +21,12 @@ def outcome_of(code: str, text: str, expression: str | None = None) -> dict[str,
     return {"code": code, "text": text, "diagnostics": None, "expression": expression}
 
 
-KEY_TAKEN = outcome_of("KEY-TAKEN", "the target has another resource under this key")
+KEY_TAKEN = outcome_of("KEY-TAKEN", "the target has a resource with this key, but with other content")
 NOT_ITS_OWN = outcome_of("KEY-TAKEN", "the target answered with a resource that does not have this key")
 LIKE_ITS_OWN = outcome_of(
-    "KEY-TAKEN", "the target has a resource under a key that differs from this one in case, blanks or accents alone"
+    "KEY-TAKEN", "the target has a resource with a key that differs from this one only in case, blanks or accents"
 )
-SEVERAL_THERE = outcome_of("KEY-TAKEN", "the target has several resources under this key")
+SEVERAL_THERE = outcome_of("KEY-TAKEN", "the target has several resources with this key")
 
 
 class RowResult(NamedTuple):

@@ -120,7 +120,7 @@ class BatchNow:
         if self.doubts:
             return "in doubt"
         if self.state == "running":
-            return "did not end" if self.is_cut_off else "under way"
+            return "not finished" if self.is_cut_off else "under way"
         if self.took_nothing:
             return "nothing taken"
         if self.taken_back:
@@ -153,12 +153,13 @@ def _failed(batches: list[BatchNow]) -> Iterator[AttentionItem]:
         if each.is_failed:
             why = (each.message or each.state).removeprefix(f"{each.file}: ").removeprefix(f"{each.batch_id}: ")
             remedy = (
-                "Mend the file, or the feed, and put it into the inbox again. If records are left that no other file"
-                f" has, chartferry purge {each.batch_id} says that they are done with."
+                "Correct the file or its feed file, and put the file into the inbox again. If records are left that no"
+                f" other file has, and they are not needed, give them up by chartferry purge {each.batch_id}."
             )
             if each.is_program_at_fault:
                 remedy = (
-                    f"Import it again, by a later version or with more memory: it is in batches/{each.batch_id}/source."
+                    "Import it again, with a later version of Chartferry or with more memory: the file is in"
+                    f" batches/{each.batch_id}/source."
                 )
             what = "Its last run failed" if each.taken else "Nothing of it was loaded"
             yield AttentionItem(each.file, f"{what}: {why}", remedy)
@@ -174,7 +175,7 @@ def _in_doubt(batches: list[BatchNow]) -> Iterator[AttentionItem]:
     for each in batches:
         if each.doubts:
             matter = f"{_rows(each.doubts)} sent, and the outcome is not known."
-            remedy = "chartferry doubts resolve looks each row up again, and names what may be it at the target."
+            remedy = "chartferry doubts resolve looks each row up again, and names the resources that may be the row's."
             yield AttentionItem(each.file, matter, remedy)
 
 
@@ -184,7 +185,7 @@ def _nothing_taken(batches: list[BatchNow]) -> Iterator[AttentionItem]:
             one = each.records == 1
             matter = "Its one record was not taken." if one else f"None of its {each.records:,} records was taken."
             remedy = (
-                "The rules below say why. Where columns are at fault, compare the file with its feed: chartferry feeds"
+                "The rules below say why. If columns are the cause, compare the file with its feed: chartferry feeds"
                 " check --sample."
             )
             yield AttentionItem(each.file, matter, remedy)
@@ -197,7 +198,8 @@ def _open_rejects(batches: list[BatchNow]) -> Iterator[AttentionItem]:
         if number:
             files = of_feed[0].file if len(of_feed) == 1 else f"{len(of_feed):,} files of {feed}"
             matter = f"{counted(number, 'record is', 'records are')} set aside."
-            yield AttentionItem(files, matter, "chartferry rejects export; the rules below say what to do about each.")
+            remedy = "chartferry rejects export writes them to files; the rules below say what to do about each."
+            yield AttentionItem(files, matter, remedy)
 
 
 def _rows(number: int) -> str:

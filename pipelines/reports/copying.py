@@ -75,7 +75,7 @@ def _make_latest(store: Store, about: Mapping[str, Any]) -> set[str]:
         if said and said["published_at"] > about["published_at"]:
             if said["published_at"] > datetime.now(UTC).isoformat():
                 raise StoreUnusable(
-                    f"{LATEST} there is of {said['published_at']}, which is yet to come: remove it if a clock was wrong"
+                    f"{LATEST} there is of {said['published_at']}, a time in the future: remove it if a clock was wrong"
                 )
             return set(before)
         kept = [each for each in before if each != about["version"]][:KEPT_BEFORE]
@@ -96,7 +96,7 @@ def _said(held: HeldObject | None) -> dict[str, Any] | None:
         before = [str(version) for version in said["before"]]
         return {"version": str(said["version"]), "published_at": str(said["published_at"]), "before": before}
     except (ValueError, KeyError, TypeError):
-        raise StoreUnusable(f"{LATEST} there is not one of ours: name another place, or remove it") from None
+        raise StoreUnusable(f"{LATEST} there was not written by Chartferry: name another place, or remove it") from None
 
 
 def _remove_old(store: Store, named: set[str], now: datetime) -> None:

@@ -237,16 +237,16 @@ def _imports(batches: Sequence[BatchNow]) -> Figure:
     ]
     return _figure(
         "imports",
-        "Files and what became of their records",
-        "Lying bars of equal length, one per file, newest first: the share of its records by outcome.",
+        "Files and the outcomes of their records",
+        "Horizontal bars of equal length, one per file, newest first: the share of its records by outcome.",
         _total(heads, body, 4),
         [
-            f"The last {BATCHES} files; at the right the number of records.",
-            "All are first outcomes; still set aside are those that nothing has settled since.",
-            "Carried over: created, adopted, updated or superseded, and not taken back since;",
-            "a record that a later file changed counts in the files of both.",
+            f"The last {BATCHES} files, with their numbers of records at the right.",
+            "Each record counts by its first outcome; still set aside are those that nothing has settled since.",
+            "Carried over: created, adopted, updated or superseded, and not taken back since.",
+            "A record that a later file changed counts in both files.",
             "Known already: unchanged or skipped.",
-            *["Not sent: of a file of which nothing was sent, or still to be sent."] * ("Not sent" in names),
+            *["Not sent: nothing of the file was sent, or the record still waits."] * ("Not sent" in names),
         ],
         (lambda size: rows([each.file for each, _ in drawn], series, count, shares=True, size=size)) if drawn else None,
     )
@@ -277,7 +277,7 @@ def _rejects(db: duckdb.DuckDBPyConnection) -> Figure:
     examples = _examples(db, {rule: of_target for rule, *_, of_target in found})
     drawn = found[:LONGEST_LIST]
     series = [Series("Open", [row[1] for row in drawn]), Series("Settled", [row[2] for row in drawn])]
-    heads = ["Rule", "Open", "Settled", "True when all is well", "Most often said", "To do"]
+    heads = ["Rule", "Open", "Settled", "Must be true", "Most frequent reason", "To do"]
     body = [
         (rule, still_open, settled, sentence, examples.get(rule, ""), advice)
         for rule, still_open, settled, sentence, advice, _ in found
@@ -285,12 +285,12 @@ def _rejects(db: duckdb.DuckDBPyConnection) -> Figure:
     return _figure(
         "rejects",
         "Records set aside, by rule",
-        "Lying bars: records set aside, by the rule that they break, those still open first.",
+        "Horizontal bars: records set aside, by the rule that they break, those still open first.",
         Table(heads, body),
         [
             f"A record that breaks several rules counts for each; at most {LONGEST_LIST} rules are drawn.",
             f"{counted(old, 'open reject is', 'open rejects are')} older than a week.",
-            "An example leaves out what it quotes; chartferry rejects export has every record and reason.",
+            "Reasons are shown without the values that they quote; chartferry rejects export has every record.",
         ],
         (lambda size: rows([_label(row[0], row[3], size) for row in drawn], series, count, size=size))
         if drawn
@@ -355,4 +355,4 @@ def absurd_said(db: duckdb.DuckDBPyConnection) -> list[str]:
     if not number:
         return []
     amounts = counted(number, "amount is", "amounts are")
-    return [f"{amounts} above {dollars(MOST)}, which no payment may have, and left out of every sum: see the rejects."]
+    return [f"{amounts} above {dollars(MOST)}, too high for a payment, and left out of every sum: see the rejects."]

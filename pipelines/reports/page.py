@@ -68,10 +68,10 @@ def _tiles(db: duckdb.DuckDBPyConnection, batches: list[BatchNow]) -> list[Tile]
     [(reports, patients, rejects, received, created)] = db.execute(TILES).fetchall()
     failed = sum(each.is_failed or each.is_cut_off or each.took_nothing for each in batches)
     doubts = sum(each.doubts for each in batches)
-    apart = ", absurd amounts apart" if absurd_said(db) else ""
+    apart = ", impossible amounts left out" if absurd_said(db) else ""
     return [
         Tile("Records read", count(sum(each.records for each in batches)), f"in {counted(len(batches), 'file')}"),
-        Tile("Files not loaded", count(failed), "and not mended by a later one", alarms=failed > 0),
+        Tile("Files not loaded", count(failed), "and not corrected since", alarms=failed > 0),
         Tile("Records set aside", count(rejects), "still open", alarms=rejects > 0),
         Tile("Rows in doubt", count(doubts), "outcome not known", alarms=doubts > 0),
         Tile("Money created", dollars(created), f"of {dollars(received)} received, repeats counted once{apart}"),

@@ -60,25 +60,25 @@ class PageReader:
         self._take_total(page)
         entries = page.get("entry", [])
         if not isinstance(entries, list):
-            raise self._odd("its `entry` is no list")
+            raise self._odd("its `entry` is not a list")
         found = [r for place, entry in enumerate(entries, 1) if (r := self._resource(entry, place)) is not None]
         return [self._row(resource) for resource in found if self._is_new(resource["id"])]
 
     def _take_total(self, page: dict[str, Any]) -> None:
         if page.get("resourceType") != "Bundle":
-            raise self._odd("it is no Bundle")
+            raise self._odd("it is not a Bundle")
         total = page.get("total")
         if total is not None and type(total) is not int:
-            raise self._odd("its `total` is no number")
+            raise self._odd("its `total` is not a number")
         if total is None and page.get("type") != "searchset" and self._counts.last is None:
-            raise self._odd("it has no `total`, and is no result of a search")
+            raise self._odd("it has no `total`, so it is not the result of a search")
         self._counts.take(total)
 
     def _resource(self, entry: Any, place: int) -> dict[str, Any] | None:
         """Return the resource of an entry; None for a resource of another type, such as an OperationOutcome."""
         resource = entry.get("resource") if isinstance(entry, dict) else None
         if not isinstance(resource, dict):
-            raise self._odd(f"its entry {place} holds no resource")
+            raise self._odd(f"its entry {place} has no resource")
         if resource.get("resourceType") != self.resource_type:
             return None
         if not isinstance(resource.get("id"), str) or not FHIR_ID.fullmatch(resource["id"]):

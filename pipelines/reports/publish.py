@@ -80,7 +80,7 @@ def _build(
         db.commit()
         db.execute("CHECKPOINT")
     if exists(build.with_name(f"{build.name}.wal")):
-        raise PublicationError("the new file was not closed whole: a .wal is left")
+        raise PublicationError("the new file was not closed completely: a .wal is left")
     return rows, remarks
 
 
@@ -93,7 +93,9 @@ def _older(home: Path, sweep: Sweep) -> Iterator[str]:
     if sweep.started_at >= loaded:
         return
     read = f"read on {said_at(sweep.started_at)}" if exists(sweep.path) else "not read yet"
-    yield f"The reports were {read}; reference data was loaded on {said_at(loaded)} and may hold others."
+    yield (
+        f"The reports were {read}. Reference data was loaded on {said_at(loaded)}, and its reports may be missing here."
+    )
 
 
 def _write_page(db: duckdb.DuckDBPyConnection, path: Path, notes: Sequence[str]) -> None:

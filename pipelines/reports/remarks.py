@@ -99,7 +99,7 @@ def _of_results(db: duckdb.DuckDBPyConnection, are_read: bool) -> Iterator[str]:
         found.append(counted(lost, *(NOT_THERE if are_read else NOT_READ)))
     if found:
         results = counted(named, "result that reports name", "results that reports name")
-        yield f"Of {results}, {' and '.join(found)}: state says which."
+        yield f"Of {results}, {' and '.join(found)}: the column state says which."
 
 
 def _of_gone(

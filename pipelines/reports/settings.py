@@ -26,7 +26,7 @@ def read_toml(path: Path, file: str, settings: type[Settings]) -> Settings:
     except (OSError, UnicodeDecodeError) as error:
         raise BrokenTable(f"{file} cannot be read ({type(error).__name__})") from None
     except tomllib.TOMLDecodeError as error:
-        raise BrokenTable(f"{file} is no TOML: {error}") from None
+        raise BrokenTable(f"{file} is not valid TOML: {error}") from None
     except ValidationError as error:
         raise BrokenTable(f"{file}: {_problem(error, settings)}") from None
 
@@ -38,7 +38,7 @@ def _problem(error: ValidationError, settings: type[TomlFile]) -> str:
     kind, place = fault["type"], fault["loc"]
     name = str(place[0])
     if name not in known:
-        return f"there is no setting `{name}`: there are {', '.join(known)}"
+        return f"there is no setting `{name}`; possible: {', '.join(known)}"
     return f"`{name}` is {'missing' if place == (name,) and kind == 'missing' else known[name].description}"
 
 

@@ -350,7 +350,7 @@ def _column(path: Path, line: str) -> ColumnOf:
     kind, declared = _split(rest, " ")
     of = _kind_of(declared or INTERNAL)
     if of is None:
-        raise BrokenTable(f"{path.name}: the column {name} is of no known kind: {', '.join(KINDS)}")
+        raise BrokenTable(f"{path.name}: the column {name} has an unknown kind; possible: {', '.join(KINDS)}")
     return ColumnOf(name, kind, comment, *of)
 
 

@@ -22,7 +22,7 @@ from pipelines.ledger.tables import NotPossible
 from pipelines.loading.target_clock import ahead_in
 from pipelines.session.session import Session
 
-LOOK = "look into the chart before a file brings these rows again"
+LOOK = "check the chart before you import these rows again"
 UNREAD = ("failed", CUT_OFF)
 """States of runs that have ended, and that did not read their file to its end."""
 NOTED = "lost"

@@ -8,8 +8,8 @@ from pipelines.validation.sums import total_said
 
 STAY = ("stays as it was", "stay as they were")
 BACK = (
-    "row is at the target under its key and has",
-    "rows are at the target under their keys and have",
+    "record is at the target under its key, but was",
+    "records are at the target under their keys, but were",
 )
 """The words for one row, and for several."""
 
@@ -26,8 +26,8 @@ def _took_none(run: Run, validated: ValidationResult) -> str | None:
         return None
     rows, columns = counted(validated.not_taken, "row"), " and ".join(run.feed.file.take)
     return (
-        f"{run.received.batch_id}: [take] of the feed takes none of its {rows}; if there are records among them, what"
-        f" the export says in {columns} has changed"
+        f"{run.received.batch_id}: [take] of the feed took none of its {rows}; if some of them are records, correct"
+        f" [take], since the export writes other texts in {columns} than the feed expects"
     )
 
 
@@ -41,7 +41,7 @@ def _read_otherwise(run: Run, loaded: LoadCounts) -> str | None:
         return None
     rows, stay = counted(loaded.read_otherwise, "row is", "rows are"), word_for(loaded.read_otherwise, *STAY)
     return (
-        f"{run.received.batch_id}: {rows} read otherwise since the feed file changed, and {stay} loaded; chartferry"
+        f"{run.received.batch_id}: {rows} read differently since the feed file changed, and {stay} loaded; chartferry"
         f" import --remap applies the feed's policy to {word_for(loaded.read_otherwise, 'it', 'them')}"
         f' (changed = "{run.feed.file.changed}")'
     )
@@ -53,8 +53,8 @@ def _is_other(run: Run, loaded: LoadCounts) -> str | None:
     tasks, stay = counted(loaded.is_other, "task was", "tasks were"), word_for(loaded.is_other, *STAY)
     rows = word_for(loaded.is_other, "its row", "their rows")
     return (
-        f"{run.received.batch_id}: {tasks} at the target already with another status, person, due time or label than"
-        f" {rows}, and {stay}: the chart may have changed that, or another home has loaded an earlier file"
+        f"{run.received.batch_id}: {tasks} at the target already, with another status, person, due time or label than"
+        f" {rows}, and {stay}; a user of the chart may have changed that, or another home has loaded an earlier file"
     )
 
 
@@ -63,18 +63,18 @@ def _waits(run: Run, loaded: LoadCounts) -> str | None:
         return None
     names = ", ".join(sorted(loaded.waits_for))
     return (
-        f"{run.received.batch_id}: rows wait for others of their patient, encounter or note in {names}; chartferry"
-        f" import goes on once those are settled, and chartferry status BATCH names their rows in doubt"
+        f"{run.received.batch_id}: rows wait for rows of the same patient, encounter or note in {names}; chartferry"
+        f" import goes on once those are settled, and chartferry status BATCH names those in doubt"
     )
 
 
 def _taken_back(run: Run, loaded: LoadCounts) -> str | None:
     batch_id, said = run.received.batch_id, []
     if loaded.undone:
-        undone = counted(loaded.undone, "of these was", "of these were")
-        said.append(f"{undone} taken back by undo; chartferry import --again {batch_id}")
+        undone, them = counted(loaded.undone, "of these was", "of these were"), word_for(loaded.undone, "it", "them")
+        said.append(f"{undone} taken back by undo; chartferry import --again {batch_id} loads {them} again")
     if loaded.taken_back:
         back = counted(loaded.taken_back, *BACK)
-        anew = f"chartferry import --again {batch_id} makes {word_for(loaded.taken_back, 'it', 'them')} anew"
-        said.append(f"{back} been taken back there; {anew}")
+        again = f"chartferry import --again {batch_id} loads {word_for(loaded.taken_back, 'it', 'them')} again"
+        said.append(f"{back} taken back there; {again}")
     return f"{batch_id}: {'. '.join(said)}" if said else None

@@ -23,7 +23,7 @@ COUNTED = (
     " in_doubt"
 ).split()
 GIVEN_BACK = "chartferry rejects export gives them back, each with its reasons; chartferry rules ID says what to do"
-NOT_HERE_NEXT = "chartferry import goes on where they came in; where that machine is lost, put them in again"
+NOT_HERE_NEXT = "run chartferry import where they were received, or, if that machine is lost, import them again"
 LACKING = {"FEED-ANS-03", "QR-12"}
 """Rules that an answer breaks if its questionnaire is missing."""
 COLUMNS_SHOWN = 40
@@ -35,7 +35,7 @@ TAKEN = (*MADE, "unchanged", "in_doubt", "waiting")
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
 LARGEST_SUM = 999_999_999_999_999_999
 """The largest sum in cents that the tables can hold: DECIMAL(18,2)."""
-TOO_LARGE = "is more than the tables can hold, and empty there: has the column of the amounts something else?"
+TOO_LARGE = "is more than the tables can hold, and is empty there; check that the feed reads the right column"
 
 
 @dataclass
@@ -134,25 +134,25 @@ class Summary:
         for other in self.other_targets:
             yield f"note: the ledger of this home also knows the target {other}{self._waiting_at(other)}"
         for name in self._still_without_end():
-            yield f"note: {name} ({self.without_end[name]}) has no end yet: chartferry import goes on with it"
+            yield f"note: {name} ({self.without_end[name]}) is not finished yet; chartferry import goes on with it"
         yield from self._table()
         for result in self.results:
             yield from _notes(result)
         for name in self.nothing_new:
-            yield f"{name}: its database has nothing new"
+            yield f"{name}: its database has no new rows"
         yield from self._of_earlier_files()
         for left in self.unmatched:
             yield f"{printable_name(left.path)}: {left.why}; left where it is"
         if self._took_nothing():
-            yield "note: nothing was taken. Does this target have the patients and questionnaires of these files?"
+            yield "note: no record was loaded. Does this target have the patients and questionnaires of these files?"
             if self.store:
-                yield f"note: if not, reference data comes first: fhir-service load --store {self.store} FOLDER"
+                yield f"note: if not, load the reference data first: fhir-service load --store {self.store} FOLDER"
         yield from (f"note: {remark}" for remark in self.remarks)
         if self.published:
             yield from self._set_aside()
             folder, home = self.published.parent, self.published.parent.parent
             yield f"published: {self.published}, {folder / 'parquet'} and {folder / 'report.html'}"
-            yield f"kept: {home / 'batches'}: each file, and what became of it"
+            yield f"kept: {home / 'batches'}: each file, with the outcome of each row"
         if self.error:
             yield f"error: {self.error}"
 
@@ -160,7 +160,7 @@ class Summary:
         if self.open_elsewhere:
             yield f"note: open rejects of other batches: {self.open_elsewhere:,}; chartferry rejects export has them"
         if self.not_here:
-            yield f"note: files without an end that are not in this home: {_files(self.not_here)}; {NOT_HERE_NEXT}"
+            yield f"note: unfinished files that are not in this home: {_files(self.not_here)}; {NOT_HERE_NEXT}"
         if self.not_loaded:
             files = _files(self.not_loaded)
             why = f"chartferry status BATCH says why; {NOT_LOADED_NEXT}"
@@ -179,7 +179,8 @@ class Summary:
     def _waiting_at(self, other: str) -> str:
         number = self.left_there.get(other, 0)
         return (
-            f", where batches without an end wait ({number:,}): they go on once it is the target again"
+            f", with {counted(number, 'unfinished batch', 'unfinished batches')}; chartferry import goes on with"
+            f" {word_for(number, 'it', 'them')} when that is the target again"
             if number
             else ""
         )
@@ -243,7 +244,7 @@ def _notes(result: RunResult) -> Iterable[str]:
     if result.message:
         yield result.message if result.message.startswith(f"{name}: ") else f"{name}: {result.message}"
     if result.found_in:
-        yield f"{name}: not checked again: its records and rejects are those that its {result.found_in} found"
+        yield f"{name}: not checked again; its records and rejects are those that its {result.found_in} found"
     for amount in AMOUNTS:
         if abs(result.count(amount)) > LARGEST_SUM:
             yield f"{name}: its {amount.replace('_', ' ')} {TOO_LARGE}"
@@ -261,9 +262,9 @@ def _notes(result: RunResult) -> Iterable[str]:
         yield f"{name}: warnings by {_by_rule(told)}"
     if number := result.count("in_doubt"):
         rows, them = counted(number, "row"), word_for(number, "it", "them")
-        yield f"{name}: {rows} in doubt: whether the target has {them} is not known; {IN_DOUBT_NEXT}"
+        yield f"{name}: {rows} in doubt: it is not known whether the target has {them}; {IN_DOUBT_NEXT}"
     if result.waiting and result.state == "running":
-        behind = ", or, behind a row in doubt, until that is settled" if IN_DOUBT in _codes(result) else ""
+        behind = "; rows behind a row in doubt wait until that is settled" if IN_DOUBT in _codes(result) else ""
         yield f"{name}: {counted(result.waiting, 'row waits', 'rows wait')} for the next import{behind}"
     if result.unnamed_columns:
         columns = listed([*map(_column, result.unnamed_columns)], COLUMNS_SHOWN)

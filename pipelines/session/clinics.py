@@ -219,7 +219,7 @@ def _beside(file: Path, name: str) -> Path:
     try:
         return (file.resolve().parent / Path(name).expanduser()).resolve()
     except (OSError, RuntimeError, ValueError):  # a user that does not exist, or a character that no path can have
-        raise BadSetting(f"{file.name}: {name!r} is no path on this machine") from None
+        raise BadSetting(f"{file.name}: {name!r} is not a path on this machine") from None
 
 
 def _clinic(file: Path, said: Mapping[str, Any], environ: Mapping[str, str], common: Mapping[str, str]) -> Clinic:

@@ -92,7 +92,7 @@ def _of_parsing(row: BadRow) -> str:
 def _of_rows(chunk: Chunk, mapper: Mapper) -> Iterator[Row]:
     kind = mapper.feed.kind
     if not mapper.feed.file.columns:
-        said = f"no FHIR resource: this feed takes {kind.resource}"
+        said = f"not a FHIR resource; this feed takes only {kind.resource}"
         fault = dump([("map", "FEED-FILE-05", kind.resource, None, said)])
         for _, line, lines, raw in chunk.each():
             yield line, lines, None, None, None, sha(raw), fault, raw, False, None
@@ -193,7 +193,7 @@ def _of_resources(chunk: Chunk, mapper: Mapper) -> Iterator[Row]:
 
 def _resource_fault(kind: RecordKind, resource: Values, record_key: object) -> ValueFault | None:
     if resource["resourceType"] != kind.resource:
-        return ValueFault("FEED-FILE-05", f"not a {kind.resource}: this feed takes no other resource")
+        return ValueFault("FEED-FILE-05", f"not a {kind.resource}; this feed takes no other resource")
     if record_key is None:
         return ValueFault(kind.columns[0].rule, f"id: {MISSING}")
     return record_key if isinstance(record_key, ValueFault) else None

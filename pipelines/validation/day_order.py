@@ -50,9 +50,9 @@ class DayOrder:
             own, other, either = (self._counts[column, order] for order in (_OWN, _OTHER, _EITHER))
             if either and other > ERRORS and other * SHARE >= own + other:
                 yield (
-                    f"of the dates in {column}, {other:,} can have day and month only the other way round than {forms},"
-                    f" and {either:,} more would be read as other days; say in the feed file how they are written"
-                    " (dates), or correct those that are written otherwise"
+                    f"in {column}, {other:,} dates fit {forms} only with day and month exchanged, and {either:,} more"
+                    " may therefore be read as wrong days; say in the feed file how dates are written (dates), or"
+                    " correct those that are written differently"
                 )
 
 

@@ -69,7 +69,7 @@ class Faults:
 
     def _differs(self, row: MappedRow) -> Reason:
         first = self._places.of(row.first_line or row.line)
-        message = f"the key stands in this file more than once, first on {first}, with different content"
+        message = f"this key is in the file more than once, first on {first}, with different content"
         key = self._origins.key
         return Reason("map", "LEDGER-13", key.element, self._origins.labels.get(key.name), message)
 

@@ -28,8 +28,8 @@ MOST_ROWS = 5_000
 """The most rows of one record: no questionnaire has as many questions."""
 FOUND = pa.schema({"first_line": pa.int64(), "differs": pa.bool_()})
 SHARED = (
-    f"more than {MOST_ROWS:,} rows of this file share the key, and no record has so many: is it another column that"
-    " tells the records apart?"
+    f"more than {MOST_ROWS:,} rows of this file have this key, and no record has so many; check that the feed maps the"
+    " column that identifies each record"
 )
 EVERY_KEY = """
     select key, min(line) as first_line, false as differs, count(*) as row_count

@@ -9,11 +9,11 @@ from pipelines.feeds.terms.numbers import NumberFormat
 from pipelines.validation.outcome import ValidationResult
 
 NO_END = "LEDGER-24"
-OPEN = "the last line has no end, as of a file that was cut off; compare it with the export"
+OPEN = "the last line has no line break, as in a file that was cut off; compare the file with the export"
 CUT_OFF = ValueFault(
     NO_END,
-    "the last line has no end, and its last cell is unlike the others of its column, as of a file that was cut off; "
-    "export the file again, or end the line where the row is whole",
+    "the last line has no line break, and its last cell is unlike the others of its column, as in a file that was cut "
+    "off; export the file again, or, if the row is whole, add the line break",
 )
 
 

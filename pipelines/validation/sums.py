@@ -52,7 +52,10 @@ def total_said(found: ValidationResult) -> str | None:
     """Return the sentence that names rows which look like a total; None if there are none."""
     noticed = [notice for notice in found.noticed if notice.rule == LOOKS_LIKE_TOTAL]
     if taken := [notice.line for notice in noticed if notice.message == TAKEN]:
-        return f"line {taken[0]}: {TAKEN}; if it is none, chartferry undo takes it back, and [trailer] is for the next"
+        return (
+            f"line {taken[0]}: {TAKEN}; if it is a total, correct that payment in the chart, and describe the total by"
+            " [trailer] in the feed file"
+        )
     lines = [notice.line for notice in noticed]
     if not lines:
         return None

@@ -33,14 +33,14 @@ def control_mismatch(received: ReceivedFile, found: ValidationResult) -> str | N
     except (Malformed, AttributeError, TypeError, ArithmeticError, ValueError):
         rows = amount = meant = None
     if rows is None and amount is None:
-        return f'{control.name} is no JSON object of the form {{"rows": 1, "amount": "0.00"}}'
+        return f'{control.name} is not a JSON object of the form {{"rows": 1, "amount": "0.00"}}'
     if meant:
-        return f"{control.name} has a total under another name: {meant} is meant"
+        return f"{control.name} has a total with a wrong name; did you mean {meant}?"
     if rows is not None and rows != found.rows:
         return f"{control.name} says {rows.normalize():f} {word_for(rows, 'row')}, the file has {found.rows}"
     if amount is not None and amount * 100 != found.amount_received:
         said = total_said(found)
-        return f"{control.name} says another amount than the rows of the file have{f'; {said}' if said else ''}"
+        return f"{control.name} says a different amount than the rows of the file have{f'; {said}' if said else ''}"
     return None
 
 

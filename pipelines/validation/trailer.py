@@ -94,13 +94,13 @@ class TrailerFilter:
             files = [("the file", whole)]
         for name, each in files:
             if not each.line:
-                yield f"{name} has no trailer row, with which its feed says it ends; it may have been cut off"
+                yield f"{name} has no trailer row, but its feed says that it ends with one; it may be cut off"
                 return
             yield from _differing(each, f"the trailer on {found.places.of(each.line)}")
         said = [each.cents for _, each in files]
         if None not in said and sum(filter(None, said)) != found.amount_received:
             at = f"the trailer on {found.places.of(last.line)} says" if len(files) == 1 else "the trailers say"
-            yield f"{at} another amount than the rows of the file have"
+            yield f"{at} a different amount than the rows of the file have"
 
     def _by_file(self, found: ValidationResult) -> list[tuple[str, _TrailedRows]]:
         """Return the files of an archive, or the one file, with their names."""
@@ -118,7 +118,7 @@ def _differing(ended: _TrailedRows, at: str) -> Iterator[str]:
         yield f"{at} is followed by further rows; check that it is one export"
     for name in ended.totals:
         if not isinstance(ended.totals[name], str):
-            yield f"{at} does not say {name} as its feed expects"
+            yield f"{at} has no {name} in the form that its feed expects"
     rows = ended.totals.get("rows")
     if isinstance(rows, str) and Decimal(rows) != ended.rows:
         yield f"{at} says {Decimal(rows).normalize():f} {word_for(Decimal(rows), 'row')}, the file has {ended.rows}"

@@ -29,8 +29,8 @@ FEWEST = 20
 FEWEST_EQUAL = 2
 """The fewest equal records that stop a file: a single payment may well be the second one of its patient and day."""
 PAYMENT = "PaymentNotice"
-BY_FEED = "the feed file has to say of the key what it said before, or take only rows that are new"
-BY_OTHERS = "a spreadsheet, or their system, may have changed the keys: get a file with those that they had"
+BY_FEED = "map the key in the feed file as before, or take only new rows"
+BY_OTHERS = "a spreadsheet or their source may have changed the keys, so get a file with the earlier keys"
 LOOKED_FOR = "line key content_hash text_hash".split()
 GONE = ("planned", "undone")
 THERE = tuple(state for state in (*LANDED, *UNDECIDED) if state not in GONE)
@@ -91,14 +91,14 @@ def _why_known(
         were = word_for(there, "was", "were")
         return (
             f"{there:,} of {looked_at} {were} loaded from this file under other keys, and would be made a second time; "
-            "the feed file has to say of the key what it said before"
+            "map the key in the feed file as before"
         )
     if (is_paid or formerly) and not is_confirmed(session.ledger, session.target, batch_id, NEW, feed):
         there = _with_other_keys(session, feed, batch_id, None if is_paid else formerly, new)
         if there >= FEWEST_EQUAL and _many(there, new):
             return (
                 f"{there:,} of {looked_at} are known with the same content under other keys, and would be made a "
-                f"second time; {BY_FEED if formerly else BY_OTHERS}. If they are records of their own: "
+                f"second time; {BY_FEED if formerly else BY_OTHERS}. If they are different records, run "
                 f"chartferry {NEW} {batch_id}"
             )
     for source in others:
@@ -106,7 +106,7 @@ def _why_known(
             are = word_for(there, "is", "are")
             return (
                 f"{there:,} of {looked_at} {are} known under the source {source}, and under {feed.source} would be "
-                f'made a second time; a feed file that was renamed keeps its source by source = "{source}"'
+                f'made a second time; if the feed file was renamed, set source = "{source}" in it'
             )
     return None
 
@@ -207,8 +207,9 @@ def _unconfirmed(session: Session, feed: Feed, batch_id: str, validated: Validat
         return None
     return (
         f"all {validated.copayments:,} payments that could be read have a claim, which makes them copayments, and the "
-        f"feed {feed.name} never had any: nothing was sent. If they are copayments: chartferry {COPAYMENTS} {batch_id}"
-        ', or copayments = "all" in the feed file. If not, map claim_id with when, or not at all'
+        f"feed {feed.name} never had any; nothing was sent. If they are copayments, run chartferry {COPAYMENTS}"
+        f' {batch_id}, or set copayments = "all" in the feed file. If not, map claim_id only for some rows (when), or'
+        " not at all"
     )
 
 

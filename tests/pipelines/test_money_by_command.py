@@ -224,5 +224,5 @@ def test_a_sum_that_no_table_can_hold_is_named_in_the_summary(rows, is_named, ho
     text = "".join(f"k{n},p1,9999999999999.99,2026-03-01,\n" for n in range(rows))
     (home / "inbox" / "payments.csv").write_text(HEADER + text)
     code, out, _ = chartferry("import")
-    said = "its amount received is more than the tables can hold, and empty there: has the column of the amounts"
+    said = "its amount received is more than the tables can hold, and is empty there; check that the feed reads"
     assert (code, said in out) == (3, is_named)

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from fhir_service.interface.billing import ABOVE_BALANCE
 from fhir_service.interface.datatypes import (
     ClaimReference,
     Element,
@@ -150,7 +151,7 @@ def claim_is_the_patients(notice: PaymentNotice, world: World) -> Found:
             yield _CLAIM, f"{claim} belongs to another patient"
 
 
-@condition("PAY-CREATE-04", BUSINESS_RULE, _AMOUNT, "the payment is above the balance owed", needs="state")
+@condition("PAY-CREATE-04", BUSINESS_RULE, _AMOUNT, ABOVE_BALANCE, needs="state")
 def balance_stays_positive(notice: PaymentNotice, world: World) -> bool:
     """An ordinary payment is at most the balance owed. No balance is known of a patient who is not known."""
     patient = notice.request.reference

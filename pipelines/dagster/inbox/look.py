@@ -152,7 +152,7 @@ def look(inbox: Path, before: SeenFiles, by: LookContext, seconds: float = SECON
 def warnings_of(found: InboxLook) -> Iterator[str]:
     """Yield a sentence about each of the first files that are left where they are."""
     for name in found.unmatched[:NAMES_SAID]:
-        yield f"no feed takes a file of the name {printable_name(name)}, or two do: it is left where it is"
+        yield f"no feed takes the file {printable_name(name)}, or two feeds do; it is left where it is"
     for name in found.refused[:NAMES_SAID]:
         yield f"{printable_name(name)}: {LEADS_OUT}; left where it is"
     for name, why in islice(found.unreadable.items(), NAMES_SAID):

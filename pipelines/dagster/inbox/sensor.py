@@ -42,9 +42,8 @@ def inbox_sensor(home: Path, environ: Mapping[str, str], catalog: Catalog, jobs:
     objects = Objects(home, environ)
 
     says = (
-        f"Imports what is put into {home / 'inbox'}, once it has stopped growing, and asks again, with growing pauses, "
-        f"for what stays there. Loads what is put into {home / reference.GROUP} before that, where the target is the "
-        "bundled service."
+        f"Imports files from {home / 'inbox'} once they have stopped growing, and tries files that stay there again, "
+        f"with growing pauses. If the target is the bundled service, loads new files of {home / reference.GROUP} first."
     )
 
     @ticking(names, home, "inbox", SECONDS_BETWEEN_LOOKS, says, jobs)
@@ -96,8 +95,8 @@ def _nothing(found: InboxLook) -> str:
     """Return why nothing is requested. Zero counts are left out, since they would hide the number that matters."""
     counts = {
         "may still grow": found.still,
-        "in runs that were asked for": found.asked,
-        "taken by no feed, and left where they are": found.left,
+        "in runs that were requested": found.asked,
+        "that no feed takes, left where they are": found.left,
     }
     lying = "; ".join(f"{len(files):,} {what}" for what, files in counts.items() if files)
     return f"Nothing new. Files: {lying}." if lying else "Nothing new."

@@ -24,8 +24,8 @@ def tables_agree_spec(names: DagsterNames) -> dg.AssetCheckSpec:
         TABLES_AGREE,
         asset=names.published,
         blocking=True,
-        description="Of every finished batch: records = accepted + rejected, accepted = the outcomes; and all batches "
-        "and all reports are there. Read from the published file.",
+        description="For every finished batch: records = accepted + rejected, accepted = the sum of the outcomes. All "
+        "batches and all reports are in the published file, from which this is read.",
     )
 
 

@@ -31,9 +31,9 @@ def published_assets(
         owners=OWNERS,
         kinds={"duckdb", "parquet"},
         code_version=software_version(),
-        description="`published/reports.duckdb`, its Parquet files and `report.html`: the reports, and the record of "
-        "the imports. Built beside the old ones, checked, and put in their place in one step; after every import and "
-        "on schedule.",
+        description="`published/reports.duckdb`, its Parquet files and `report.html`: the target's reports and "
+        "the record of the imports. After every import and on schedule, new ones are built beside the old ones, "
+        "checked, and put in place in one step.",
         freshness_policy=fresh,
         metadata={"dagster/column_schema": metadata.schema([(t.name, "table", t.comment) for t in tables])},
     )

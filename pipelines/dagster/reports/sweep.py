@@ -32,8 +32,8 @@ def sweep_asset(names: DagsterNames, reference: Sequence[dg.AssetKey]) -> dg.Ass
         owners=OWNERS,
         kinds={"fhir", "parquet"},
         code_version=software_version(),
-        description="Every DiagnosticReport of the target as it is now, with when it changed or went. A full sweep: "
-        "a watermark would lose late and corrected reports.",
+        description="Every DiagnosticReport of the target as it is now, with the times when it changed or was gone. "
+        "All reports are read each time: reading only new ones would miss late and corrected reports.",
         required_resource_keys={RESOURCE_KEY},
         check_specs=[totals_agree],
         retry_policy=AGAIN,
@@ -54,7 +54,7 @@ def sweep_asset(names: DagsterNames, reference: Sequence[dg.AssetKey]) -> dg.Ass
 
 OF_SWEPT = {
     "report_id": "The report's id at the target.",
-    "content_hash": "Hash of what is kept of it.",
+    "content_hash": "Hash of the content that is kept.",
     "body": "The report, without signed addresses.",
 }
 

@@ -93,14 +93,14 @@ def _schema(feed: Feed, stage: str) -> dg.TableSchema:
 
 _OF_ACCEPTED = {
     "line": "First physical line of the record.",
-    "lines": "Physical lines of the record.",
+    "lines": "Number of physical lines of the record.",
     "key": "The record's key in its source.",
     "lane": "Records of one lane are sent one after another.",
     "position": "Place in the order of sending.",
     "content_hash": "Hash of the mapped record.",
     "patient_id": "The patient's id at the target.",
-    "source_at": "The record's own time.",
+    "source_at": "The record's time in its source.",
     "amount_cents": "Amount in cents.",
-    "body": "The body to send.",
-    "text_hash": "Hashes by which ledgers of older versions may know the record, where it was another.",
+    "body": "The resource to send.",
+    "text_hash": "Hashes by which ledgers of older versions may know the record, if they are different ones.",
 }

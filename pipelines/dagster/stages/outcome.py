@@ -10,7 +10,7 @@ from pipelines.ledger.states import CUT_OFF, NOT_LOADED
 
 NOTHING_SENT = (*NOT_LOADED, CUT_OFF)
 """States of runs that have ended and sent nothing."""
-NO_FILE = "no file: it is not in the inbox any more, or its batch was purged"
+NO_FILE = "the file is no longer in the inbox, or its batch was purged"
 
 
 @dataclass

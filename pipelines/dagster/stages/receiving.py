@@ -42,7 +42,7 @@ def receive_all(
         if found is None:
             outcome.fail(batch_id, NO_FILE)
         elif found.batch_id != batch_id:
-            outcome.fail(batch_id, f"{found.file_name} changed meanwhile: it is the batch {found.batch_id} now")
+            outcome.fail(batch_id, f"{found.file_name} changed meanwhile; it is now the batch {found.batch_id}")
         else:
             outcome.done[batch_id] = metadata.of_received(found)
     return outcome

@@ -52,7 +52,7 @@ def _validate_one(session: Session, run: Run) -> tuple[Run, ValidationResult]:
         end_unread(session, run, error)
         raise
     except Exception:
-        end_without_load(session, run, UNDER_WAY, "it was not validated to its end")
+        end_without_load(session, run, UNDER_WAY, "its validation did not finish")
         raise
     if validated.stop:
         end_stopped(session, run, validated)

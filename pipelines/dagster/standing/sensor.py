@@ -42,8 +42,8 @@ def standing_check(names: DagsterNames, feeds: Sequence[Feed]) -> dg.AssetChecks
 def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dg.SensorDefinition:
     names = DagsterNames.of(environ)
     says = (
-        "Notes what is broken as soon as that has changed, and anew beside each publication: Dagster shows only checks "
-        "that were made since."
+        "Records what is broken when that changes, and again after each publication, since Dagster shows only checks "
+        "made after the last one."
     )
 
     @ticking(names, home, "standing_check_after_imports", SECONDS_BETWEEN_LOOKS, says)
@@ -62,7 +62,7 @@ def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
         return dg.SensorResult(
             asset_events=[dg.AssetCheckEvaluation(**verdict, target_materialization_data=made_on) for verdict in news],
             cursor=json.dumps(said),
-            skip_reason=f"{counted(len(news), 'verdict was', 'verdicts were')} noted.",
+            skip_reason=f"{counted(len(news), 'verdict was', 'verdicts were')} recorded.",
         )
 
     return sensor

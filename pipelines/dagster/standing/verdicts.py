@@ -23,19 +23,19 @@ from pipelines.ledger.failures import UNREAD, unread
 from pipelines.session.ledger import ledger_of
 
 OF_FEEDS = {
-    "nothing_of_{}_is_broken": "Right now no batch of `{}` failed, is left without an end, or had all its records set "
-    "aside, and no row is in doubt.",
-    "no_reject_of_{}_is_open": "No reject of `{}` waits for a person: a warning. `rejects export` has them.",
-    "files_of_{}_are_as_expected": "The newest file of `{}` came in time, and is as large as [expect] in its "
-    "feed says.",
+    "nothing_of_{}_is_broken": "At present no batch of `{}` failed, is unfinished, or had all its records set aside, "
+    "and no row is in doubt.",
+    "no_reject_of_{}_is_open": "No reject of `{}` is open. If this fails, it is a warning: `chartferry rejects export` "
+    "writes the rejects to files.",
+    "files_of_{}_are_as_expected": "The newest file of `{}` came in time, and its size is within [expect] of its feed.",
 }
 """Name and description of each check of a feed, with a place for the feed's name."""
 BROKEN, REJECTS, EXPECTED = OF_FEEDS
 OF_HOME = {
-    "no_file_has_lain_in_the_inbox_for_an_hour": "No file has lain in the inbox for an hour: one that no feed takes, "
-    "that cannot be received, or that still waits for its run.",
-    "imports_do_not_wait": "Neither reference data that is not loaded, nor a target that does not answer, nor an inbox "
-    "beyond the home that cannot be reached holds up imports.",
+    "no_file_has_lain_in_the_inbox_for_an_hour": "No file has been in the inbox for an hour. Such a file is taken by "
+    "no feed, cannot be received, or still waits for its run.",
+    "imports_do_not_wait": "Imports do not wait for reference data to be loaded, for the target to answer, or for an "
+    "inbox beyond the home to be reached.",
 }
 INBOX_CHECK, WAITING_CHECK = OF_HOME
 

@@ -125,7 +125,7 @@ def _written(export: Export) -> Iterator[FeedEntry]:
 def _header_doubt(export: Export) -> str:
     """Return the question about a header that was guessed or not found; empty if it is sure."""
     if not export.header:
-        return "no header was found, columns go by position; where a line names them, say which"
+        return "no header was found, so columns are named by position; if a line names them, say which"
     if export.header_sure:
         return ""
     return "a guess: below it are texts alone, or the lines above it are like it; 0 if no line names the columns"

@@ -84,7 +84,7 @@ def look_at_text(content: Content) -> Export:
     if objects := _objects(lines if is_whole else lines[:-1]):
         return Export("ndjson", found.encoding, objects=objects, letters=found.letters, others=found.others)
     if found.text.lstrip().startswith("{"):  # as a table, the cells of its first row would become the names of columns
-        raise UnreadableFile(f"{name}: the first line is no JSON object; correct it, or take another export")
+        raise UnreadableFile(f"{name}: the first line is not a JSON object; correct it, or take another export")
     how, rivals = written_form(lines if is_whole else lines[:-1])
     if not how.rows:
         raise UnreadableFile(f"{name}: the file is empty")

@@ -127,7 +127,9 @@ class Catalog:
         found = [feed for feed in self.feeds if feed.takes(file_name)]
         own = [feed for feed in found if not feed.builtin]
         if len(own) > 1:
-            raise FeedError(f"{own[0].path.name} and {own[1].path.name}: files: both take {file_name}")
+            raise FeedError(
+                f"{own[0].path.name} and {own[1].path.name}: files: both take {file_name}; change one of them"
+            )
         return next(iter(own or found), None) if not is_control(file_name) else None
 
     def named(self, name: str) -> Feed | None:
@@ -171,11 +173,11 @@ def load_feeds(folders: Sequence[Path] = ()) -> Catalog:
         if other := by_name.get(feed.name):
             if other.hash == feed.hash:
                 continue
-            raise FeedError(f"{feed.path.name}: name: {other.path.name} has the name {feed.name} too")
+            raise FeedError(f"{feed.path.name}: name: {other.path.name} also has the name {feed.name}; choose another")
         if other := alike.get(plain(feed.name)):
             raise FeedError(
-                f"{feed.path.name}: name: {feed.name} differs from {other.name} of {other.path.name} only by signs"
-                " that are no letters or digits, which Dagster does not tell apart: choose another"
+                f"{feed.path.name}: name: {feed.name} and {other.name} of {other.path.name} differ only in characters"
+                " other than letters and digits, which Dagster cannot tell apart; choose another name"
             )
         by_name[feed.name] = alike[plain(feed.name)] = feed
     return Catalog((*by_name.values(), *(feed for feed in builtin_feeds() if feed.name not in by_name)))
@@ -208,7 +210,7 @@ def load_feed(path: Path, builtin: bool = False, environ: Mapping[str, str] = os
     try:
         given = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
-        raise FeedError(f"{path.name}: not TOML: {error}") from None
+        raise FeedError(f"{path.name}: the file is not valid TOML: {error}") from None
     given.setdefault("name", path.stem)
     given.setdefault("source", given["name"])
     try:
@@ -229,7 +231,7 @@ def _text(path: Path) -> str:
         with reading_file(path.name, FeedError):
             return composed_text(path.read_bytes().decode("utf-8-sig"))
     except UnicodeDecodeError:
-        raise FeedError(f"{path.name}: a feed file is UTF-8") from None
+        raise FeedError(f"{path.name}: the file is not UTF-8; save it as UTF-8") from None
 
 
 def _with_maps(given: Any, maps: Any = None, at: tuple[str, ...] = ()) -> Any:
@@ -242,7 +244,7 @@ def _with_maps(given: Any, maps: Any = None, at: tuple[str, ...] = ()) -> Any:
     found = {name: _with_maps(part, maps, (*at, name)) for name, part in given.items()}
     if isinstance(named := given.get("values"), str) and at:
         if not isinstance(maps, dict) or named not in maps:
-            raise BadFeed((*at, "values"), f"there is no [maps.{named}]")
+            raise BadFeed((*at, "values"), f"this file has no table [maps.{named}]")
         found["values"] = maps[named]
     return found
 

@@ -38,7 +38,9 @@ def read_csv(folder: Path, crosswalk: Crosswalk) -> dict[str, str]:
             whole = (row for row in rows if _is_whole(place, row, rows.line_num, len(names), max(at)))
             return _table(place, ((rows.line_num, *_picked(row, at)) for row in whole if wanted(row)))
     except (csv.Error, UnicodeError):
-        raise BadCrosswalk(f"{place}: no CSV in {crosswalk.encoding.upper()}") from None
+        raise BadCrosswalk(
+            f"{place}: not a CSV in {crosswalk.encoding.upper()}; correct it, or set its encoding in the feed file"
+        ) from None
 
 
 def read_database(crosswalk: Crosswalk, environ: Mapping[str, str]) -> dict[str, str]:
@@ -49,7 +51,7 @@ def read_database(crosswalk: Crosswalk, environ: Mapping[str, str]) -> dict[str,
     place = f"crosswalk {crosswalk.database}"
     url = environ.get(str(crosswalk.database))
     if not url:
-        raise BadCrosswalk(f"{place}: the environment variable {crosswalk.database} holds no database URL")
+        raise BadCrosswalk(f"{place}: the environment variable {crosswalk.database} has no database URL")
     try:
         engine = create_engine(url, hide_parameters=True)
         try:
@@ -64,7 +66,7 @@ def read_database(crosswalk: Crosswalk, environ: Mapping[str, str]) -> dict[str,
 def _queried(place: str, connection: "Connection", crosswalk: Crosswalk) -> dict[str, str]:
     found = connection.execution_options(stream_results=True).exec_driver_sql(str(crosswalk.query))
     if not found.returns_rows:
-        raise BadCrosswalk(f"{place}: a query that gives rows is expected")
+        raise BadCrosswalk(f"{place}: the query returns no rows; write a SELECT")
     names = list(found.keys())
     at, wanted = _places(place, names, crosswalk), _wanted(place, names, crosswalk)
     rows = ((line, tuple(row)) for line, row in enumerate(found, 1))
@@ -74,12 +76,12 @@ def _queried(place: str, connection: "Connection", crosswalk: Crosswalk) -> dict
 def _places(place: str, names: Sequence[str], crosswalk: Crosswalk) -> tuple[int, int]:
     if crosswalk.from_ is None or crosswalk.to is None:
         if len(names) < 2:
-            raise BadCrosswalk(f"{place}: the query gives one column; two are expected")
+            raise BadCrosswalk(f"{place}: the query returns one column; it must return two")
         return 0, 1
     if not {crosswalk.from_, crosswalk.to} <= set(names):
-        raise BadCrosswalk(f"{place}: no columns {crosswalk.from_} and {crosswalk.to}")
+        raise BadCrosswalk(f"{place}: it lacks the column {crosswalk.from_} or {crosswalk.to}")
     if twice := [name for name in (crosswalk.from_, crosswalk.to) if names.count(name) > 1]:
-        raise BadCrosswalk(f"{place}: the column {twice[0]} is there more than once")
+        raise BadCrosswalk(f"{place}: it has the column {twice[0]} more than once")
     return names.index(crosswalk.from_), names.index(crosswalk.to)
 
 
@@ -91,7 +93,7 @@ def _is_whole(place: str, row: Sequence[str], line: int, width: int, last: int) 
     """
     if last > 1 and any(cell.strip() for cell in row[width:]):
         raise BadCrosswalk(
-            f"{place}: line {line}: more fields than the header has; a text with a delimiter needs quotes"
+            f"{place}: line {line}: more fields than the header; put quotes around a text that contains the delimiter"
         )
     return True
 
@@ -99,7 +101,7 @@ def _is_whole(place: str, row: Sequence[str], line: int, width: int, last: int) 
 def _wanted(place: str, names: Sequence[str], crosswalk: Crosswalk) -> Callable[[Sequence[object]], bool]:
     """Return a test that is true for a row whose cells meet `where`."""
     if lacking := [name for name, _ in crosswalk.where if name not in names]:
-        raise BadCrosswalk(f"{place}: where: no column {', '.join(lacking)}")
+        raise BadCrosswalk(f"{place}: where: it has no column {', '.join(lacking)}")
     tests = [(names.index(name), test) for name, test in crosswalk.where]
 
     def wanted(row: Sequence[object]) -> bool:
@@ -120,10 +122,14 @@ def _table(place: str, pairs: Pairs) -> dict[str, str]:
         before, after = ("" if cell is None else composed_text(str(cell).strip()) for cell in pair)
         for cell in (before, after):
             if MADE_A_NUMBER.fullmatch(cell):
-                raise BadCrosswalk(f"{place}: line {line}: a spreadsheet has made a number of an id; enter it as text")
+                raise BadCrosswalk(
+                    f"{place}: line {line}: an id was turned into a number, as spreadsheets do; enter it as text"
+                )
         before = folded_text(before)
         if found.setdefault(before, after) != after:
-            raise BadCrosswalk(f"{place}: line {line}: a value that is translated in two ways")
+            raise BadCrosswalk(
+                f"{place}: line {line}: the value has another translation on an earlier line; keep one of them"
+            )
     found.pop("", None)
     return {before: after for before, after in found.items() if after}
 
@@ -138,9 +144,9 @@ def add_entries(folder: Path, walk: Crosswalk, entries: Mapping[str, str]) -> in
     """
     place = f"crosswalk {walk.name}"
     if walk.file is None:
-        raise BadCrosswalk(f"{place}: its entries are in a database: add them there")
+        raise BadCrosswalk(f"{place}: its entries are in a database; add new ones there")
     if any(MADE_A_NUMBER.fullmatch(entry) for entry in entries.values()):
-        raise BadCrosswalk(f"{place}: a spreadsheet has made a number of an id; enter it as text")
+        raise BadCrosswalk(f"{place}: an id was turned into a number, as spreadsheets do; enter it as text")
     known = read_csv(folder, walk)
     new = {value: entry for value, entry in entries.items() if folded_text(composed_text(value)) not in known}
     path = folder / walk.file

@@ -36,7 +36,7 @@ def trailer(feed: Feed) -> str | None:
     if says is None:
         return None
     totals = " and ".join(f"{name} from {origin(value)}" for name, value in says.totals.items())
-    return f"a row with {_conditions(says.when)}" + (f", that says {totals}" if totals else "")
+    return f"a row where {_conditions(says.when)}" + (f", with {totals}" if totals else "")
 
 
 def origin(value: Value) -> str:
@@ -56,9 +56,9 @@ def origin(value: Value) -> str:
     if value.split:
         text += f", split at '{value.split}'"
     if value.by == "display":
-        text += ", by what the option displays"
+        text += ", by the option's display text"
     if value.before:
-        text += f", after '{value.before}'"
+        text += f", with '{value.before}' before it"
     return text + (f", only when {_conditions(value.when)}" if value.when else "")
 
 

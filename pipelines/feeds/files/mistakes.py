@@ -19,20 +19,34 @@ _MODELS: dict[str, type[BaseModel]] = {
     "expect": Expect,
 }
 _WORDS = {
-    "missing": "required, and not there",
-    "string_type": "a text is expected",
-    "string_too_short": "a text is expected",
-    "bool_type": "true or false is expected",
-    "bool_parsing": "true or false is expected",
-    "int_type": "a whole number is expected",
-    "tuple_type": "a list is expected",
-    "dict_type": "a table is expected",
-    "model_type": "a table is expected",
-    "too_short": "at least one is expected",
+    "missing": "required, but missing",
+    "string_type": "must be a text in quotes",
+    "string_too_short": "must not be empty",
+    "bool_type": "must be true or false, without quotes",
+    "bool_parsing": "must be true or false, without quotes",
+    "int_type": "must be a whole number, without quotes",
+    "tuple_type": "must be a list in brackets",
+    "dict_type": "must be a table: { ... }",
+    "model_type": "must be a table: { ... }",
+    "too_short": "must have at least one entry",
+    "too_long": "has too many entries",
 }
+_NAME_OF_A_TABLE = "[key]"
+_NAMED = "must have 1 to 64 letters, digits, '.', '-' and '_', and begin with a letter or a digit"
+_FORMS = {
+    "name": _NAMED,
+    "source": _NAMED,
+    _NAME_OF_A_TABLE: "must have 1 to 40 letters, digits, '-' and '_'",
+    "delimiter": "must be one character in quotes",
+    "quote": "must be one character in quotes, or empty quotes",
+    "escape": "must be one character in quotes, or empty quotes",
+    "by": 'must be a time of day in quotes, such as "08:30"',
+    "database": "must be the name of an environment variable, such as TILL_URL",
+}
+"""Keys whose value is a text of a certain form: one message for each mistake in it."""
 _EITHER = {
-    "max_rejects": "a number is expected",
-    "sheet": "a sheet's name, or its place (1 is the first), is expected",
+    "max_rejects": "must be a number",
+    "sheet": "must be a sheet's name or its position (1 is the first)",
 }
 """Keys whose value is of one of two types: one message that replaces the mistakes for each type."""
 
@@ -48,6 +62,7 @@ def _mistakes(error: ValidationError, text: str) -> Iterator[str]:
         message = _message(found, path)
         if len(path) > 1 and path[0] in _EITHER:
             path, message = path[:1], _EITHER[str(path[0])]
+        path = [part for part in path if part != _NAME_OF_A_TABLE]
         place = ".".join(str(part) for part in path) or "the file"
         yield f"{place}: {message}{at_line(text, path or message.partition(':')[0].split('.'))}"
 
@@ -60,10 +75,15 @@ def at_line(text: str, path: Sequence[object]) -> str:
 def _message(found: Any, path: Sequence[object]) -> str:
     if found["type"] == "extra_forbidden":
         near = get_close_matches(str(path[-1]), _keys(path), n=1, cutoff=0.7)
-        return f"no such key; did you mean {near[0]}?" if near else f"no such key here ({', '.join(_keys(path))})"
+        return (
+            f"unknown key; did you mean {near[0]}?" if near else f"unknown key; possible here: {', '.join(_keys(path))}"
+        )
     if path[-1:] == ["each"] and found["type"] == "dict_type":
-        return 'a table of parts is expected, each by its path in the object: { text = "body" }'
-    return _WORDS.get(found["type"]) or str(found["msg"]).removeprefix("Value error, ")
+        return 'must be a table with a path within the object for each part: { text = "body" }'
+    if found["type"].startswith("string_") and path[-1] in _FORMS:
+        return _FORMS[str(path[-1])]
+    said = str(found["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    return _WORDS.get(found["type"]) or said
 
 
 def _keys(path: Sequence[object]) -> list[str]:

@@ -32,9 +32,9 @@ def check_feed(file: FeedFile) -> None:
 
 def _problems(file: FeedFile) -> Iterator[BadFeed]:
     if not file.files and not file.query:
-        yield BadFeed(("files",), "required, and not there")
+        yield BadFeed(("files",), "required, but missing")
     for pattern in sorted({pattern for pattern in file.files if file.files.count(pattern) > 1}):
-        yield BadFeed(("files",), f"{pattern} stands there more than once")
+        yield BadFeed(("files",), f"{pattern} is listed more than once")
     yield from _columns(file)
     yield from _names(file)
     yield from _undecided(file)
@@ -49,17 +49,19 @@ def _columns(file: FeedFile) -> Iterator[BadFeed]:
     known = [column.name for column in kind.columns if column.shape != "answers"]
     for name in file.columns:
         if name not in known:
-            yield BadFeed(("columns", name), f"{file.kind} have no such column (they have {', '.join(known)})")
+            yield BadFeed(("columns", name), f"{file.kind} have no such column; possible: {', '.join(known)}")
         elif _puts_text_before_an_id(file.columns[name]) and not isinstance(kind.by_name[name].shape, str):
-            before_what_is_asked = 'join = [{ constant = "..." }, "..."], with = ""'
-            said = f"stands before the id that the target gives; before what is looked up: {before_what_is_asked}"
+            joined = 'join = [{ constant = "..." }, "..."], with = ""'
+            said = f"goes in front of the id that the target returns; to change the text looked up, use {joined}"
             yield BadFeed(("columns", name, "before"), said)
     if file.columns or not file.resources:
         for column in kind.columns:
             if column.required and column.name not in file.columns:
                 yield BadFeed(("columns", column.name), f"required for {file.kind}")
     elif file.format in TABLES:
-        yield BadFeed(("resources",), "whole resources come as NDJSON; a table has columns")
+        yield BadFeed(
+            ("resources",), "whole resources are read from NDJSON or JSON; for a table, map its columns in [columns]"
+        )
 
 
 def _puts_text_before_an_id(value: Value) -> bool:
@@ -77,16 +79,18 @@ def _names(file: FeedFile) -> Iterator[BadFeed]:
                 yield BadFeed(_path(place), str(error))
         elif file.fields:
             if name not in file.fields and position(name) is None:
-                yield BadFeed(_path(place), f"{name} is none of the fields")
+                yield BadFeed(_path(place), f"{name} is not one of [fields]")
         elif not file.header and position(name) is None:
-            yield BadFeed(_path(place), 'without a header (header = 0) a column is its position: 3, or "#3"')
+            yield BadFeed(
+                _path(place), 'the file has no header (header = 0); name the column by its position: 3 or "#3"'
+            )
 
 
 def _undecided(file: FeedFile) -> Iterator[BadFeed]:
     """Yield the conditions still as drafted: they would be true for no row, and nobody would notice."""
     for path, name, test in _conditions(file):
         if ASKED in (name, *test.is_, *test.not_, *test.starts, *test.not_starts):
-            said = f'"{ASKED}" is still to be decided: say which column and text, or take the condition out'
+            said = f'"{ASKED}" is a placeholder; write the column and the text, or remove the condition'
             yield BadFeed(path, said)
 
 
@@ -104,11 +108,11 @@ def _value(place: str, value: Value) -> Iterator[BadFeed]:
     """Yield faults of `list` and `split`, which go with labels and questions, and of `by`, a question's."""
     for part in walk(value):
         if part.split and (part is not value or not place.startswith(LISTS) or part.column is None):
-            yield BadFeed(_path(place), "split goes with a column of labels or of a question")
+            yield BadFeed(_path(place), "split is only for columns.labels and [questions], beside column")
         if part.list_ and (part is not value or not place.startswith(LISTS)):
-            yield BadFeed(_path(place), "list goes with labels and questions")
+            yield BadFeed(_path(place), "list is only for columns.labels and [questions], not inside another value")
         if part.by != "code" and (part is not value or not place.startswith("questions.")):
-            yield BadFeed(_path(place), "by goes with questions")
+            yield BadFeed(_path(place), "by is only for [questions], not inside another value")
 
 
 def _comments(file: FeedFile) -> Iterator[BadFeed]:
@@ -119,10 +123,11 @@ def _comments(file: FeedFile) -> Iterator[BadFeed]:
                 continue
             parts = {"text", "author_id", "time"} if place == "columns.comments" else {"text"}
             if part.column is None or "text" not in part.each or not part.each.keys() <= parts:
-                yield BadFeed((*_path(place), "each"), f"goes with column and has {', '.join(sorted(parts))}")
+                said = f"needs column beside it, and text among its parts; possible parts: {', '.join(sorted(parts))}"
+                yield BadFeed((*_path(place), "each"), said)
     comments = file.columns.get("comments")
     if comments and comments.each is None:
-        yield BadFeed(("columns", "comments"), "each is expected: text, author_id and time of one comment")
+        yield BadFeed(("columns", "comments"), "needs each: the paths of text, author_id and time within a comment")
 
 
 def _path(place: str) -> tuple[str, ...]:

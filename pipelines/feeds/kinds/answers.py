@@ -83,7 +83,7 @@ def _disagreements(rows: Sequence[Values]) -> list[RecordFault]:
     if shared.count(shared[0]) == len(rows):
         return []
     differing = [name for name, *found in zip(COMMON, *shared, strict=True) if found.count(found[0]) < len(rows)]
-    message = "the rows of this response do not agree on it"
+    message = "the rows of this response have different values in this column"
     return [RecordFault(ValueFault("FEED-ANS-10", message), ELEMENTS[name], name) for name in differing]
 
 
@@ -103,7 +103,11 @@ def named_questionnaire(
         known = around.questionnaires.find(text)
     except LookupError:
         faults.append(
-            _fault("FEED-ANS-03", "several active questionnaires have this name or code; name its id", "questionnaire")
+            _fault(
+                "FEED-ANS-03",
+                "several active questionnaires have this name or code; use the id instead",
+                "questionnaire",
+            )
         )
         return None, None
     if known is None and not _looks_like_an_id(text):
@@ -156,7 +160,10 @@ def link_id(text: str, known: Any | None, faults: list[RecordFault], row: int | 
     if len(links) > 1:
         faults.append(
             _fault(
-                "FEED-ANS-06", "several questions of the questionnaire have this code; name the linkId", "question", row
+                "FEED-ANS-06",
+                "several questions of the questionnaire have this code; use the linkId instead",
+                "question",
+                row,
             )
         )
     return links[0] if links else text
@@ -226,7 +233,7 @@ def built_of_resource(key: str | None, rows: Sequence[Values], around: BuilderCo
     body = dict(next(row["resource"] for row in rows if "resource" in row))
     if len(rows) > 1:
         faults.append(
-            _fault("LEDGER-13", "the key stands in this file more than once with different content", "response_id")
+            _fault("LEDGER-13", "this key is in the file more than once, with different content", "response_id")
         )
     if isinstance(body.get("questionnaire"), str):
         _, body["questionnaire"] = named_questionnaire(body["questionnaire"], around, faults)

@@ -24,7 +24,8 @@ import.
 """
 REFUND = RecordFault(
     ValueFault(
-        "PAY-25", "a refund: the amount is below zero, and the interface takes payments only; enter it in the chart"
+        "PAY-25",
+        "the amount is below zero, as of a refund; the interface takes only payments, so enter it in the chart",
     ),
     "PaymentNotice.amount",
     "amount",

@@ -50,7 +50,7 @@ def build_of_rows(key: str | None, rows: Sequence[Values], around: BuilderContex
     return task._replace(faults=tuple(faults), rows=tuple((number,) for _, number in notes))
 
 
-DISAGREE = ValueFault("LEDGER-13", "the rows of this task do not agree on it")
+DISAGREE = ValueFault("LEDGER-13", "the rows of this task have different values in this column")
 
 
 def _differ(row: Values, first: Values, name: str) -> bool:

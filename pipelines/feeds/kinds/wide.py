@@ -27,15 +27,17 @@ from pipelines.feeds.terms.texts import composed_text
 
 BY_ROW = ("question", "answer_code", "answer_text", "answer_number")
 OF_A_RESPONSE = tuple(column for column in COLUMNS if column.name not in BY_ROW)
-NO_ANSWER = ValueFault("FEED-ANS-10", "no question's column is filled")
-NO_NUMBER = ValueFault("FEED-ANS-09", "the question takes a number, and this is none")
-NO_DISPLAY = ValueFault("FEED-ANS-07", "no option of the question is displayed so")
-SEVERAL_DISPLAYS = ValueFault("FEED-ANS-07", "several options of the question are displayed so; name the code")
+NO_ANSWER = ValueFault("FEED-ANS-10", "the row has no answer: all columns of questions are empty")
+NO_NUMBER = ValueFault("FEED-ANS-09", "the question needs a number, and this is not one")
+NO_DISPLAY = ValueFault("FEED-ANS-07", "no option of the question has this display text")
+SEVERAL_DISPLAYS = ValueFault(
+    "FEED-ANS-07", "several options of the question have this display text; use the code instead"
+)
 
 
 UNKNOWN = RecordFault(
     ValueFault(
-        "FEED-ANS-03", "no active questionnaire is known by this, so that no option is found by what it displays"
+        "FEED-ANS-03", "no active questionnaire has this id, name or code, so options cannot be found by display text"
     ),
     ELEMENTS["questionnaire"],
     "questionnaire",

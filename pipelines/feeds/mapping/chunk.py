@@ -118,7 +118,7 @@ def single(found: object, written: Callable[[Decimal], str] = PLAIN.written) -> 
     if isinstance(found, Decimal):
         found = with_a_decimal(found) if found.adjusted() >= FIGURES else found
         return written(found) if abs(found.adjusted()) < 40 else str(found)
-    return ValueFault("FEED-FILE-09", "an array or object where one value is expected")
+    return ValueFault("FEED-FILE-09", "an array or object instead of a single value")
 
 
 def is_one_of(found: object, texts: frozenset[str]) -> bool:

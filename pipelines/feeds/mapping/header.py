@@ -22,18 +22,18 @@ def check_header(feed: Feed, header: Sequence[str], file_name: str, first_lines:
     there, needed = places_of(header), [name for name, must in names.items() if must]
     if lacking := [name for name in needed if name not in there]:
         if mends := mending_key(first_lines(), feed.file, needed):
-            hint = f"the file has {'it' if len(lacking) == 1 else 'them'} with {mends}: say so in the feed file"
+            hint = f"the file has {'it' if len(lacking) == 1 else 'them'} if you set {mends} in the feed file"
         else:
             found = in_their_place(lacking, names, header, feed.file.delimiter)
             hint = f"{found + '; ' if found else ''}check the export, or the columns of the feed file"
         raise UnreadableFile(
-            f"{file_name}: the header lacks {', '.join(lacking)}, which the feed {feed.name} takes; {hint}"
+            f"{file_name}: the header lacks {', '.join(lacking)}, which the feed {feed.name} reads; {hint}"
         )
     moved = [name for name in names if name in header and position(name) not in (None, header.index(name) + 1)]
     if moved:
         raise UnreadableFile(
-            f"{file_name}: the feed names column {moved[0]} by its position, and another column of the header has that"
-            " name; rename that in the export"
+            f"{file_name}: the feed names column {moved[0]} by its position, but another column of the header has this"
+            " as its name; rename that column in the export"
         )
     twice = [name for name in names if header.count(name) > 1]
     if twice:
@@ -66,16 +66,16 @@ def in_their_place(lacking: Sequence[str], names: Iterable[str], header: Sequenc
     """
     if other := _delimiter(lacking, delimiter.join(header), delimiter):
         says = DELIMITERS.get(delimiter, repr(delimiter))
-        return f"the file seems to be delimited by {DELIMITERS[other]}, where the feed says {says}"
+        return f"the file seems to be delimited by {DELIMITERS[other]}, but the feed says {says}"
     there_by_spelling = {spelled(name): name for name in header}
     alike = [(there_by_spelling[spelled(name)], name) for name in lacking if spelled(name) in there_by_spelling]
     if alike:
-        named = (f"'{printable_name(there)}' where the feed names '{name}'" for there, name in alike[:NAMED])
-        return f"the file has {', '.join(named)}"
+        named = (f"'{printable_name(there)}', but the feed names '{name}'" for there, name in alike[:NAMED])
+        return f"the file has {'; '.join(named)}"
     if {spelled(name) for name in names}.isdisjoint(there_by_spelling):
         return (
-            f"none of the {counted(len(header), 'field')} of that line is a column that the feed names, so it may be "
-            "no header (header = 0 and columns by position, where there is none)"
+            f"none of the {counted(len(header), 'field')} of that line is a column that the feed names, so it may not "
+            "be a header (if the file has none, set header = 0 and name columns by position)"
         )
     return None
 

@@ -213,4 +213,4 @@ def objects(found: Any) -> list[Any] | ValueFault | None:
         return None
     if isinstance(found, list) and all(isinstance(part, dict) for part in found):
         return found
-    return ValueFault("FEED-FILE-09", "an array of objects is expected")
+    return ValueFault("FEED-FILE-09", "this must be an array of objects")

@@ -99,19 +99,21 @@ class CsvReader(TextReader):
                 if len(cells) > MOST_COLUMNS:
                     raise UnreadableFile(
                         f"{self.name}: the header has {len(cells):,} columns, more than {MOST_COLUMNS:,}; "
-                        "check that it is the export it is named for"
+                        "check that it is the right file"
                     )
                 self._headers = cells, [f"\ufeff{cells[0]}", *cells[1:]]
                 return self._own_header([composed_text(cell.strip()) for cell in cells], raw)
         except csv.Error:
             names = [name for name, must in named_columns(self.feed).items() if must]
             mends = mending_key(self.first_lines(), self.feed, names)
-            said = f"its columns are there with {mends}: say so in the feed file" if mends else NOT_ROWS
+            said = f"set {mends} in the feed file, which finds its columns" if mends else NOT_ROWS
             raise UnreadableFile(
-                f"{self.name}: the {'first line' if not skip else 'header'} is no CSV header; {said}"
+                f"{self.name}: the {'first line' if not skip else 'header'} is not a CSV header; {said}"
             ) from None
         if before:
-            raise UnreadableFile(f"{self.name}: nothing on line {skip + 1} or after it, where the header should be")
+            raise UnreadableFile(
+                f"{self.name}: there is no header on line {skip + 1} or below it; check header in the feed file"
+            )
         raise UnreadableFile(f"{self.name}: the file is empty; export it again")
 
     def _own_header(self, names: list[str], raw: str) -> list[str]:
@@ -177,7 +179,7 @@ class CsvReader(TextReader):
     def _ragged(self, fields: int, width: int | None, raw: str) -> ValueFault:
         if width is None:
             return ValueFault(
-                "FEED-FILE-02", f"{counted(fields, 'field')} where the feed names column {len(self.header or ())}"
+                "FEED-FILE-02", f"{counted(fields, 'field')}, but the feed names column {len(self.header or ())}"
             )
         like = "the header has" if self.feed.header else "the first row has"
         found = ragged(fields, width, self.feed.delimiter, like, bool(self.feed.quote))

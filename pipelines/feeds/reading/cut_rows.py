@@ -17,8 +17,9 @@ from pipelines.feeds.terms.totals import is_title
 
 CUT = ValueFault(
     "FEED-FILE-02",
-    "a line break may have cut the last text of this row: the line below it is no row; put the whole text into quotes, "
-    "or put the row in again as it is where that line is none of it ([skip] in the feed leaves such lines out)",
+    "a line break may have cut the last text of this row, since the line below is not a row; put quotes around the "
+    "whole text, or, if that line is no part of it, put the row in again unchanged ([skip] in the feed file leaves "
+    "such lines out)",
 )
 
 

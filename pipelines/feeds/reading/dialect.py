@@ -41,7 +41,7 @@ def mended(fault: ValueFault, raw: str, feed: FeedFile, width: int) -> ValueFaul
         other = feed.model_copy(update=changes)
         if other != feed and can_be_read(other) and _has(raw, changes) and _width(raw, other) == width:
             said = " and ".join(f"{key} = {json.dumps(value)}" for key, value in changes.items())
-            return ValueFault(fault.rule, f"{fault.message}; it is whole with {said} in the feed file")
+            return ValueFault(fault.rule, f"{fault.message}; the row is whole with {said} in the feed file")
     return fault
 
 

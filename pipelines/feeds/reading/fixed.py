@@ -16,16 +16,14 @@ from pipelines.home.batch import UnreadableFile
 from pipelines.home.counted import counted
 
 RULE = "FEED-FILE-02"
-TAB = ValueFault(
-    RULE, "a tab in a line of fixed width: the fields behind it stand at other places; export it with blanks"
-)
+TAB = ValueFault(RULE, "the line has a tab, which moves the fields after it; export the file with spaces instead")
 BY_BYTES = ValueFault(
     RULE,
-    "the line is as long as the others in bytes, but not in characters: the fields may stand at other places; export it"
-    " filled up by characters, or in an encoding with one byte for each character",
+    "the line is as long as the others in bytes, but not in characters, so its fields may have moved; export the file"
+    " with lines of the same number of characters, or in an encoding with one byte for each character",
 )
-BREAKS = "if it is one row, name what is behind the fields as a field, and say short_lines = true"
-SEVERAL = ValueFault(RULE, f"the line is as long as several others: line breaks may be missing in it; {BREAKS}")
+BREAKS = "if it is one row, name the text after the last field as a field too, and set short_lines = true"
+SEVERAL = ValueFault(RULE, f"the line is as long as several others, so line breaks may be missing in it; {BREAKS}")
 
 
 class FixedReader(TableReader):
@@ -58,10 +56,12 @@ class FixedReader(TableReader):
         try:
             line = self._file.readline(LONGEST_ROW)
         except UnicodeError:
-            raise UnreadableFile(f"{self.name}: not text in {self._own.encoding}; {NAME_THE_ENCODING}") from None
+            raise UnreadableFile(
+                f"{self.name}: the file is not text in {self._own.encoding}; {NAME_THE_ENCODING}"
+            ) from None
         if len(line) >= LONGEST_ROW:
             raise UnreadableFile(
-                f"{self.name}: line {self.counted.lines + 1} is longer than 2 MiB; has it line breaks?"
+                f"{self.name}: line {self.counted.lines + 1} is longer than 2 MiB; check that the file has line breaks"
             )
         self.counted.lines += bool(line)
         return line.removeprefix("\ufeff") if self.counted.lines == 1 else line
@@ -72,8 +72,8 @@ class FixedReader(TableReader):
         if len(text) < self._needed and not self._own.short_lines:
             return ValueFault(
                 RULE,
-                f"the line has {counted(len(text), 'character')}, and its fields end at {self._needed}: it may be cut"
-                " off; where blanks at the end are left out, the feed file says short_lines = true",
+                f"the line has {counted(len(text), 'character')}, but its fields end at {self._needed}, so it may be"
+                " cut off; if the export leaves out blanks at the end, set short_lines = true in the feed file",
             )
         return self._fault_of_length(text) or unreadable(text)
 
@@ -97,7 +97,7 @@ class FixedReader(TableReader):
         texts = [text for line in list(lines)[self._own.header :] if (text := _row_of(line)).strip()]
         if len(texts) == 1 and len(texts[0]) >= 2 * self._needed:
             raise UnreadableFile(
-                f"{self.name}: the rows are one line, which is as long as several rows: are there line breaks? {BREAKS}"
+                f"{self.name}: the file is one line, as long as several rows, so line breaks may be missing; {BREAKS}"
             )
         length, number = max(_most(map(len, texts)), _most(map(self._size, texts)), key=itemgetter(1))
         return length if 2 * number > len(texts) else 0

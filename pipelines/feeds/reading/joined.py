@@ -40,15 +40,15 @@ class JoinedFiles:
     def twice_in_first(self, line: int, again: int) -> str:
         """Return the sentence for two rows of the first file with one key."""
         return (
-            f"{self.place(0)} has one {self._named(0)} on the lines {line} and"
-            f" {again}; each of its rows has one of its own where the join says one_row_per"
+            f"{self.place(0)} has the same {self._named(0)} on lines {line} and {again}; with one_row_per in the join,"
+            " each row of this file needs its own"
         )
 
     def twice_in_second(self, line: int, again: int) -> str:
         """Return the sentence for two rows of the second file with one key."""
         return (
-            f"{self.place(1)} has one {self._named(1)} on the lines {line} and {again}; if each of its"
-            f' rows is to be one, say one_row_per = "{self.prefix}" in the join'
+            f"{self.place(1)} has the same {self._named(1)} on lines {line} and {again}; if each row of this file"
+            f' should become a row, set one_row_per = "{self.prefix}" in the join'
         )
 
     def _named(self, which: int) -> str:
@@ -163,7 +163,10 @@ class JoinedReader(RowReader):
 
     def _check_alike(self, first: RowReader, second: RowReader) -> None:
         if (first.header is None) != (second.header is None):
-            raise UnreadableFile(f"{self.name}: of two files that are joined both are tables, or both hold objects")
+            raise UnreadableFile(
+                f"{self.name}: one of the two joined files is a table, and the other holds objects; export both as"
+                " tables or both as objects"
+            )
 
     def _key(self, row: Any, line: int) -> str | None:
         """Return the key of a row of the first file. Raises Unreadable for a second row if keys must be unique."""

@@ -15,7 +15,7 @@ from pipelines.home.batch import UnreadableFile
 LONGEST_LINE = LONGEST_ROW
 AHEAD = 1 << 16
 BREAKS = ("\n", "\r\n", "\r")
-NOT_ROWS = "check that it is the export it is named for"
+NOT_ROWS = "check that it is the right file"
 
 
 class Lines:
@@ -55,7 +55,9 @@ class Lines:
             raise self._no_text() from None
 
     def _no_text(self) -> UnreadableFile:
-        return UnreadableFile(f"{self._content.name}: not text in {self._feed.encoding}; {NAME_THE_ENCODING}")
+        return UnreadableFile(
+            f"{self._content.name}: the file is not text in {self._feed.encoding}; {NAME_THE_ENCODING}"
+        )
 
     def skip_breaks(self) -> int:
         """Skip the following lines that are only a line break; return their number.

@@ -30,7 +30,7 @@ def read_object(raw: str) -> tuple[Any, ValueFault | None]:
         return None, OUT_OF_RANGE
     except Malformed as error:
         said = str(error).partition(" (")[0]
-        return None, OUT_OF_RANGE if said == NOT_READABLE else ValueFault("FEED-FILE-04", f"no JSON object: {said}")
+        return None, OUT_OF_RANGE if said == NOT_READABLE else ValueFault("FEED-FILE-04", f"not a JSON object: {said}")
     return found, fault or unfit(found, raw)
 
 
@@ -67,7 +67,8 @@ class ArrayReader(RowReader):
         """Yield the text of each element of the array."""
         if self._next_sign() != "[":
             raise UnreadableFile(
-                f'{self.name}: no JSON array of objects; for one object on each line, say format = "ndjson"'
+                f"{self.name}: the file is not a JSON array of objects; if it has one object on each line, set"
+                ' format = "ndjson" in the feed file'
             )
         self._at += 1
         if self._next_sign() != "]":
@@ -80,7 +81,9 @@ class ArrayReader(RowReader):
             raise self._broken()
         self._at += 1
         if self._next_sign():
-            raise UnreadableFile(f"{self.name}: something follows the array; correct the file, or export it again")
+            raise UnreadableFile(
+                f"{self.name}: there is more text after the array; correct the file, or export it again"
+            )
 
     def _next_sign(self) -> str:
         """Advance to the next character that is no blank, and return it; empty at the end of the file."""
@@ -109,13 +112,15 @@ class ArrayReader(RowReader):
         try:
             more = self._file.read(max(BLOCK, len(left)))
         except UnicodeError:
-            raise UnreadableFile(f"{self.name}: not text in {self.feed.encoding}; {NAME_THE_ENCODING}") from None
+            raise UnreadableFile(
+                f"{self.name}: the file is not text in {self.feed.encoding}; {NAME_THE_ENCODING}"
+            ) from None
         self._buffer, self._at = left + more, 0
         return bool(more)
 
     def _broken(self) -> UnreadableFile:
         return UnreadableFile(
-            f"{self.name}: object {self.counted.lines + 1:,} is no JSON, is cut off or longer than 2 MiB; "
+            f"{self.name}: object {self.counted.lines + 1:,} is not JSON, is cut off or is longer than 2 MiB; "
             "correct it, or export the file again"
         )
 
@@ -132,7 +137,8 @@ class ObjectLinesReader(TextReader):
                 continue
             if not seen and text.strip() in ("{", "["):
                 raise UnreadableFile(
-                    f"{self.name}: one JSON document over several lines; NDJSON has one object on each line"
+                    f"{self.name}: the file is one JSON document over several lines, but NDJSON has one object on each"
+                    ' line; export it as NDJSON, or, if it is an array, set format = "json" in the feed file'
                 )
             seen = True
             _add(self, chunk, line, lines, raw)

@@ -10,7 +10,7 @@ from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import UnreadableFile, reading_file
 
 BEGINNING = 4096
-ZEROS = "zero bytes where rows should be, as of a copy that was not finished; copy or export it again"
+ZEROS = "zero bytes instead of rows, as an unfinished copy has; copy or export it again"
 FEW_ZEROS = 64
 FIRST_LINES = 60
 NAME_THE_ENCODING = 'export it as UTF-8, or name its encoding in the feed file (encoding = "windows-1252")'
@@ -79,7 +79,7 @@ def what_it_is(start: bytes) -> str | None:
     return known or next((said for mark, said in _TEXTS if begins.startswith(mark)), None)
 
 
-JSON_ARRAY = 'a JSON array; say format = "json" in the feed file, or export the rows as NDJSON or CSV'
+JSON_ARRAY = 'a JSON array; set format = "json" in the feed file, or export the rows as NDJSON or CSV'
 _ARRAY = re.compile(rb"\[\s*(?:\{|\]\s*\Z)")
 _ARCHIVE = "an archive; unpack it and put in the export itself"
 _PICTURE = "a picture; export the rows as CSV"
@@ -95,8 +95,8 @@ _BEGINNINGS = (
     *((mark, _DATABASE) for mark in (b"PAR1", b"SQLite format 3\0", b"ARROW1", b"Obj\x01")),
 )
 _TEXTS = (
-    (b"<!doctype html", "a web page, perhaps that of a session that has ended; export the rows again"),
-    (b"<html", "a web page, perhaps that of a session that has ended; export the rows again"),
+    (b"<!doctype html", "a web page, perhaps a sign-in page after a session ended; export the rows again"),
+    (b"<html", "a web page, perhaps a sign-in page after a session ended; export the rows again"),
     (b"<?xml", "XML; export the rows as CSV or NDJSON"),
 )
 _CONTROLS = bytes({*range(32)} - set(b"\t\n\v\f\r\x1a"))
@@ -117,11 +117,11 @@ def _surely_text(start: bytes, name: str, encoding: str, taken: str | None) -> N
         return
     if start[:2] in _BOMS:
         raise UnreadableFile(
-            f'{name}: the file is UTF-16; export it as UTF-8, or say encoding = "utf-16" in the feed file'
+            f'{name}: the file is UTF-16; export it as UTF-8, or set encoding = "utf-16" in the feed file'
         )
     if start.startswith(codecs.BOM_UTF8) and not encoding.startswith("utf-8"):
         raise UnreadableFile(
-            f'{name}: the file is UTF-8, as its first bytes say; say encoding = "utf-8" in the feed file'
+            f'{name}: the file is UTF-8, as its first bytes show; set encoding = "utf-8" in the feed file'
         )
     if unmarked_utf_16(start):
         raise UnreadableFile(

@@ -72,7 +72,7 @@ def contents(path: Path, name: str, patterns: Sequence[str] = ()) -> Contents:
         return Contents((Content(name, plain, _unpacked(lambda: gzip.open(path), name, "gzip", most)),))
     if start in ZSTANDARD:
         return Contents((Content(name, plain, _unpacked(_zstandard(path), name, "Zstandard", most)),))
-    lacking = next((f", which is no {packing} data" for end, packing in _NAMED if name.lower().endswith(end)), "")
+    lacking = next((f", which is not {packing} data" for end, packing in _NAMED if name.lower().endswith(end)), "")
     return Contents((Content(name + lacking, plain, lambda: path.open("rb")),))
 
 
@@ -121,14 +121,14 @@ def _of_zip(path: Path, name: str, patterns: Sequence[str], most: int) -> Conten
                 )
             if _has_more_than_one(archive, path):
                 raise UnreadableFile(
-                    f"{name}: several archives stand in the file, one behind another; put them in apart"
+                    f"{name}: the file holds several archives, one after another; put them in as separate files"
                 )
     except (zipfile.BadZipFile, NotImplementedError, ValueError):
         raise UnreadableFile(
             f"{name}: the file is a workbook (.xlsx, .ods) or a zip archive, and is cut off or damaged; export it again"
         ) from None
     if not members:
-        raise UnreadableFile(f"{name}: no file is in the archive; export it again")
+        raise UnreadableFile(f"{name}: the archive has no file in it; export it again")
     taken = [each for each in members if is_taken(each.filename, patterns)] or members
     if len(members) > MOST_FILES:
         raise UnreadableFile(
@@ -182,7 +182,7 @@ def _member(path: Path, name: str, member: zipfile.ZipInfo, most: int, alike: Co
     if member.flag_bits & _ENCRYPTED:
         raise UnreadableFile(f"{label} needs a password; put in an archive without one")
     if member.compress_type not in _METHODS:
-        raise UnreadableFile(f"{label} is packed by a method that is not taken; pack it with the usual one (Deflate)")
+        raise UnreadableFile(f"{label} is packed by a method that cannot be read; pack it with the usual one (Deflate)")
     return Content(label, inner, _unpacked(lambda: zipfile.ZipFile(path).open(member), label, "zip", most))
 
 

@@ -30,7 +30,7 @@ ALWAYS_ROWS = 5_000_000
 FEW_ROWS = 20
 """The number of lists or objects converted to text at once: each may be long, however small the file is."""
 SPARK = b"org.apache.spark.version"
-HAS_NO_TEXT = "bytes that are no text in UTF-8, or a day, a time or a zone that does not exist; export it as text"
+HAS_NO_TEXT = "bytes that are not UTF-8, or a day, a time or a zone that does not exist; export the column as text"
 NO_TEXT = ValueFault("FEED-FILE-09", HAS_NO_TEXT)
 
 
@@ -54,7 +54,7 @@ class ParquetReader(TableReader):
                 self._file = self.held.enter_context(opened(read_dictionary=texts))
             schema = self._file.schema_arrow
         except (pa.ArrowException, OSError):
-            raise UnreadableFile(f"{self.name}: no Parquet file, or a damaged one; export it again") from None
+            raise UnreadableFile(f"{self.name}: not a Parquet file, or a damaged one; export it again") from None
         self._check_size()
         self._of_utc = _moments_of_spark(self._file)
         self.take_header(schema.names)
@@ -64,7 +64,7 @@ class ParquetReader(TableReader):
         kinds = zip(self._named, schema.types, strict=True)
         if lost := [column for column, kind in kinds if column and pa.types.is_nested(kind)]:
             raise UnreadableFile(
-                f"{self.name}: {', '.join(lost)} holds lists or objects and no single values; "
+                f"{self.name}: {', '.join(lost)} holds lists or objects instead of single values; "
                 "export its parts as columns of their own, or as NDJSON"
             )
 

@@ -51,8 +51,8 @@ class Partners:
             held += chunk.size
             if held > MOST_HELD:
                 raise UnreadableFile(
-                    f"{self._archive}: {self._name} is too large to be joined; let it be the first file of the feed,"
-                    " and the smaller one the second"
+                    f"{self._archive}: {self._name} is too large to be the second file of a join; make it the first"
+                    " file of the feed, and the smaller one the second"
                 )
             for row in chunk.each():
                 self._add(PartnerRow(*row), key_of, alone)

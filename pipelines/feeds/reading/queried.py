@@ -42,9 +42,7 @@ class QueriedReader(TableReader):
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, list) or not isinstance(self.header, list) or len(found) < len(self.header):
-            raise UnreadableFile(
-                f"{self.name}: these are no rows of a query, or they are damaged: run the import again"
-            )
+            raise UnreadableFile(f"{self.name}: not rows of a query, or damaged ones; run the import again")
         return found
 
     def _text(self, value: object) -> str:

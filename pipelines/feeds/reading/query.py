@@ -67,8 +67,8 @@ def run_query(feed: Feed, to: Path, mark: Watermark | None, now: datetime) -> Qu
         raise UnreadableFile(f"{feed.name}: {query.watermark}: {NO_OVERLAP}")
     if mark and query.watermark and newest.is_before(mark):
         raise UnreadableFile(
-            f"{feed.name}: no row of {query.database} is as new as its newest was before, so that rows may be missed:"
-            f" where the database was restored, or rows were removed: chartferry import --whole {feed.name}"
+            f"{feed.name}: {query.database} no longer has a row as new as the newest row so far, so rows may be missed;"
+            f" if the database was restored or rows were removed, run chartferry import --whole {feed.name}"
         )
     if mark and newest.are_few(mark):
         return run_query(feed, to, None, now)
@@ -90,7 +90,7 @@ def _rows_of(feed: Feed, query: Query, mark: Watermark | None, stops: list[Calla
     try:
         url = make_url(feed.environ.get(query.database, ""))
     except (ArgumentError, ValueError):  # a port that is no number: its text may be a password
-        said = f"{feed.name}: the environment variable {query.database} holds no database URL"
+        said = f"{feed.name}: the environment variable {query.database} has no database URL"
         raise UnreadableFile(said) from None
     try:
         engine = create_engine(url, hide_parameters=True)
@@ -105,7 +105,7 @@ def _rows_of(feed: Feed, query: Query, mark: Watermark | None, stops: list[Calla
         raise UnreadableFile(f"{feed.name}: {query.watermark}: {error}") from None
     except (SQLAlchemyError, ImportError, OSError, ValueError) as error:
         raise UnreadableFile(
-            f"{where} could not be run ({type(error).__name__}): is the database there, and the query right?"
+            f"{where} could not be run ({type(error).__name__}); check the database and the query"
         ) from None
 
 
@@ -114,7 +114,9 @@ def _asked(feed: Feed, query: Query, mark: Watermark | None, connection: "Connec
     with connection.execute(_statement(query, [], None, nothing=True)) as nothing:
         names = list(nothing.keys())
     if query.watermark and query.watermark not in names:
-        raise UnreadableFile(f"{feed.name}: the query gives no column {query.watermark}; it gives {', '.join(names)}")
+        raise UnreadableFile(
+            f"{feed.name}: the query returns no column {query.watermark}; it returns {', '.join(names)}"
+        )
     yield names
     key = feed.file.columns.get(feed.kind.key)
     order = [name for name in (query.watermark, *(named_by(key) if key else ())) if name in names]
@@ -187,8 +189,8 @@ def _patiently(feed: Feed, query: Query, rows: Iterator[Row], stops: Sequence[Ca
         for stop in stops:
             stop()
         raise UnreadableFile(
-            f"{feed.name}: {query.database} gave no rows for {query.wait_seconds:,} s: try again later, or let the feed"
-            " file wait longer (query.wait_seconds)"
+            f"{feed.name}: {query.database} gave no rows for {query.wait_seconds:,} s; try again later, or set a longer"
+            " wait in the feed file (query.wait_seconds)"
         ) from None
     finally:
         given_up.set()

@@ -11,8 +11,8 @@ PUT_BACK = timedelta(hours=1)
 """Times without a zone repeat an hour when clocks are put back, so a new row may be dated before the newest."""
 NEWEST = 5
 """The number of newest values from which the mark is taken."""
-NOT_ISO = "a text that is no date or time as ISO 8601; let the watermark be a date, a time or a number"
-NO_OVERLAP = "a number: say how far to go back from the last one each time, for rows that come late: overlap = 1000"
+NOT_ISO = "its texts are not ISO 8601 dates or times; use a column of dates, times or numbers as the watermark"
+NO_OVERLAP = "the watermark is a number, so set how far to go back each time for rows that come late: overlap = 1000"
 
 
 class NoMark(ValueError):
@@ -47,7 +47,7 @@ class NewestWatermarks:
                 insort(self._values, value)
                 del self._values[:-NEWEST]
         except TypeError:
-            raise NoMark("values of different types; let the query give one type") from None
+            raise NoMark("its values are of different types; make the query return one type") from None
 
     def _is_no_mark(self, value: Any) -> bool:
         kind = kind_of(value)
@@ -93,7 +93,7 @@ def kind_of(value: object) -> str:
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return "number"
     if not isinstance(value, str):
-        raise NoMark("no date, time or number")
+        raise NoMark("its values are not dates, times or numbers; use a column of these as the watermark")
     _day(value)
     return "text"
 

@@ -13,26 +13,28 @@ from pipelines.feeds.terms.columns import ValueFault
 from pipelines.home.counted import counted
 
 BAD_QUOTING = ValueFault(
-    "FEED-FILE-02", "wrong quoting: a quote inside a field is doubled, and a closing quote ends the field"
+    "FEED-FILE-02", "wrong quoting: double each quote inside a field, and let no text follow a closing quote"
 )
 UNCLOSED = ValueFault(
     "FEED-FILE-02",
-    "wrong quoting: a quote that opens in this row is not closed in it; the rows after it were read by themselves",
+    "wrong quoting: a quote opens in this row and is not closed; close it (the lines after it were read as rows)",
 )
 SWALLOWED = ValueFault(
     "FEED-FILE-02",
-    "a quote opens in the first of them, and one of the others is like a row of its own; close the quote, "
-    'or put the row in again as it is where that text is meant (quotes = "as they are" in the feed takes all such)',
+    "a quote opens on the first line, and a line after it looks like a row of its own; close the quote, or, if the "
+    'text is right, put the row in again unchanged (quotes = "as they are" in the feed file takes all such rows)',
 )
 TORN = ValueFault(
     "FEED-FILE-02",
-    "wrong quoting: quotes inside two fields that do not begin with one, as of a text that was cut at a delimiter; "
-    "a field with quotes begins and ends with one, and those inside are doubled "
-    '(where the fields are right, quotes = "as they are" in the feed takes such rows)',
+    "wrong quoting: two fields have quotes inside, but not around them, so a delimiter may have cut a text; put quotes "
+    "around such fields and double those inside "
+    '(if the fields are right, quotes = "as they are" in the feed file takes such rows)',
 )
-NO_OBJECT = ValueFault("FEED-FILE-04", "no JSON object: each line holds one object")
-OUT_OF_RANGE = ValueFault("FEED-FILE-04", "no JSON object: a number out of range")
-HALF_A_CHARACTER = ValueFault("FEED-FILE-04", "an escape that is half of a character (\\ud800 to \\udfff alone)")
+NO_OBJECT = ValueFault("FEED-FILE-04", "not a JSON object; each line must hold one")
+OUT_OF_RANGE = ValueFault("FEED-FILE-04", "not a JSON object: a number is out of range")
+HALF_A_CHARACTER = ValueFault(
+    "FEED-FILE-04", "a text has half of a character (an escape from \\ud800 to \\udfff alone)"
+)
 _SIGNS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -86,14 +88,14 @@ def other_text(raw: str, encoding: str) -> ValueFault | None:
         raw.encode(encoding).decode()
     except UnicodeError:
         return None
-    mend = 'say encoding = "utf-8" in the feed file, or export all of it in one encoding'
+    mend = 'set encoding = "utf-8" in the feed file, or export all rows in one encoding'
     return ValueFault("FEED-FILE-02", f"the row is UTF-8 and was read as {encoding}; {mend}")
 
 
 def unreadable(raw: str) -> ValueFault | None:
     """Return the fault of a row's text with a NUL or with bytes that are not in the encoding; None if it has none."""
     if "\0" in raw:
-        return ValueFault("FEED-FILE-02", "a NUL character in it")
+        return ValueFault("FEED-FILE-02", "a NUL character; export the file again as text")
     if raw.isascii():
         return None
     try:

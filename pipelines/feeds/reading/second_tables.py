@@ -25,7 +25,7 @@ from pipelines.feeds.terms.totals import filled_cells, is_title
 from pipelines.home.counted import counted
 
 REPEATED_HEADER = "LEDGER-25"
-REPEATS = "the row repeats the header, as in a file that was put together; it is no record"
+REPEATS = "the row repeats the header, as in a file that was put together from several; it is not taken as a record"
 BETWEEN = "TEXT-BETWEEN"
 
 
@@ -201,14 +201,14 @@ def _taken_out(chunk: Chunk, is_left_out: IsLeftOut) -> Chunk | None:
     return hidden
 
 
-_SAY = "if they are of the same, say one_table = true in the feed file"
+_SAY = "if they are of the same table, set one_table = true in the feed file"
 _SAY_OR_SKIP = f"{_SAY}, or leave the title out by [skip]"
 _OTHER_COLUMNS = (
-    "{place} names columns otherwise than the header does: it and the rows below may be of another table; " + _SAY
+    "{place} names the columns differently from the header, so it and the rows below may be of another table; " + _SAY
 )
-_OTHER_WORDS = _OTHER_COLUMNS + ", and if the line is no header, leave it out by [skip]"
-_TITLED = "{place} is a title, and the rows below it may be no payments received; " + _SAY_OR_SKIP
-_ANNOUNCED = "{place} is a title, and the header comes again below it: the row may be of another table; " + _SAY_OR_SKIP
+_OTHER_WORDS = _OTHER_COLUMNS + ", and if the line is not a header, leave it out by [skip]"
+_TITLED = "{place} is a title, so the rows below it may not be payments received; " + _SAY_OR_SKIP
+_ANNOUNCED = "{place} is a title with the header again below it, so the row may be of another table; " + _SAY_OR_SKIP
 """Sentences on the rows from a line on. place: the line of the title, or of the row that names columns."""
 
 
@@ -216,6 +216,6 @@ def text_between_rows(below: int) -> str:
     """Return the warning about a text between rows. below: the number of rows below it that were taken."""
     rows = counted(below, "row below it was", "rows below it were")
     return (
-        f"a text between rows that is no record; the {rows} taken as of the same table: if it is a title of other"
-        " records, take it and them out of the file"
+        f"a text between rows is not a record; the {rows} taken as rows of the same table; if the text is a title of"
+        " other records, remove it and them from the file"
     )

@@ -59,8 +59,8 @@ def _joined(path: Path, file_name: str, feed: Feed) -> RowReader:
     for files, patterns in zip(both, (feed.file.files, join.files), strict=True):
         if not files:
             raise UnreadableFile(
-                f"{file_name}: no {' or '.join(patterns)} is here, which the feed joins; put both files into one zip"
-                " archive"
+                f"{file_name}: there is no {' or '.join(patterns)} in it, which the feed joins; put both files into one"
+                " zip archive"
             )
     read_by = (feed.file, feed.file.model_copy(update=join.written))
     first, second = (

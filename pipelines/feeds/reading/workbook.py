@@ -41,13 +41,13 @@ class WorkbookReader(TableReader):
         book = Workbook(self._path, self.name)
         if book.is_1904 and self._own.dates_since != 1904:
             raise UnreadableFile(
-                f"{self.name}: the dates of the workbook count from 1904; if they are right in it, say so in the feed"
-                " file: dates_since = 1904"
+                f"{self.name}: the dates of the workbook count from 1904; if it shows them right, set"
+                " dates_since = 1904 in the feed file"
             )
         if not book.is_1904 and self._own.dates_since == 1904 and EXCEL in self._own.dates:
             raise UnreadableFile(
-                f"{self.name}: the dates of the workbook count from 1900, and its feed says dates_since = 1904;"
-                " describe such workbooks by a feed file of their own"
+                f"{self.name}: the dates of the workbook count from 1900, but its feed file has dates_since = 1904;"
+                " write a feed file of their own for such workbooks"
             )
         sheet = self._sheet(book.sheets)
         self._looked = book.look_at(sheet)
@@ -90,7 +90,7 @@ class WorkbookReader(TableReader):
     def _note_unread(self, names: Sequence[str]) -> None:
         """Warn of sheets that the workbook hides, if the feed does not say which sheet is read."""
         if names:
-            said = f"sheets that the workbook hides are not read: {_quoted(names)}; the feed file may name one (sheet)"
+            said = f"hidden sheets were not read: {_quoted(names)}; to read one, name it in the feed file (sheet)"
             self.noticed.append(Notice(None, SHEETS, said))
 
     def _find_header(self) -> None:
@@ -107,9 +107,10 @@ class WorkbookReader(TableReader):
                 self.take_header(cells)
                 self._header_cells = cells
                 return
-        sought = f'no cell "{asked}"' if asked else f"nothing on line {self._own.header} or after it"
+        sought = f'with the cell "{asked}"' if asked else f"on line {self._own.header} or below it"
         raise UnreadableFile(
-            f"{self.name}: there is {sought} within {HEADER_WITHIN:,} rows, where the header should be"
+            f"{self.name}: there is no header {sought} within {HEADER_WITHIN:,} rows; check the feed file"
+            f" ({'header_has' if asked else 'header'})"
         )
 
     _header_cells: Sequence[str] = ()
@@ -123,15 +124,16 @@ class WorkbookReader(TableReader):
         """
         if len(self._looked.merged) > MOST_MERGED:
             raise UnreadableFile(
-                f"{self.name}: the sheet merges cells in more than {MOST_MERGED:,} places; undo that, so that each cell"
-                " has its own text"
+                f"{self.name}: the sheet has merged cells in more than {MOST_MERGED:,} places; unmerge them, so that"
+                " each cell has its own text"
             )
         for (first, left), (last, right) in self._looked.merged:
             if last >= max(header, 1) and (first <= header or last > first):
                 where = "the header" if first <= header else "the rows"
                 area = f"{cell_name((first, left))} to {cell_name((last, right))}"
                 raise UnreadableFile(
-                    f"{self.name}: cells of {where} are merged ({area}); undo that, so that each cell has its own text"
+                    f"{self.name}: cells of {where} are merged ({area}); unmerge them, so that each cell has its own"
+                    " text"
                 )
 
     def _check_formulas(self) -> None:
@@ -159,7 +161,7 @@ class WorkbookReader(TableReader):
             again = {name for name in names[place + 1 :] if name} & set(names[:place])
             if not names[place] and again and any(names[:place]):
                 raise UnreadableFile(
-                    f"{self.name}: two tables stand side by side, and both have {min(again)}; "
+                    f"{self.name}: two tables are side by side, and both have the column {min(again)}; "
                     "put each on a sheet of its own"
                 )
 
@@ -192,7 +194,7 @@ class WorkbookReader(TableReader):
         for place, line in columns.lost_zeros():
             if self._is_named((line, place)):
                 name = (self.header or [])[place - 1]
-                said = f"a number in {name}, where other cells are texts that begin with 0: its zeros may be lost"
+                said = f"a number in {name}, where other cells are texts that begin with 0, so its zeros may be lost"
                 self.noticed.append(Notice(line, ZEROS, said))
 
     def _cells(self, line: int, values: Sequence[Any]) -> list[str]:
@@ -223,12 +225,14 @@ class WorkbookReader(TableReader):
         for column, by_line in self._looked.errors.items():
             if line in by_line and self._is_named((line, column)):
                 return ValueFault(
-                    RULE, f"the cell {cell_name((line, column))} has the error {by_line[line]} and no value"
+                    RULE, f"the cell {cell_name((line, column))} has the error {by_line[line]} instead of a value"
                 )
         for column, value in enumerate(values, 1):
             if type(value) in (int, float) and abs(value) >= MOST_DIGITS and self._is_named((line, column)):
                 at = cell_name((line, column))
-                said = f"the cell {at} has a number of more than 15 digits, of which a workbook keeps 15: enter a text"
+                said = (
+                    f"the number in the cell {at} has more than the 15 digits that a workbook keeps; enter it as text"
+                )
                 return ValueFault(RULE, said)
         return None
 

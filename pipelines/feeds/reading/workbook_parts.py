@@ -31,10 +31,10 @@ MOST_STYLES, LONGEST_CODE = 100_000, 10_000
 """A spreadsheet program has at most 65,490 cell formats, with a code of 255 characters each."""
 ROWS, COLUMNS = 1 << 20, 1 << 14
 """The most rows and columns that a sheet can have."""
-DAMAGED = "the workbook is damaged or of another make; save it as .xlsx once more"
+DAMAGED = "the workbook is damaged, or is not a usual .xlsx; save it as .xlsx again"
 TOO_LARGE = f"the sheet has more than {MOST_CELLS:,} cells or is far larger than a sheet of its size; export it as CSV"
 TOO_MANY_TEXTS = (
-    f"the cells share more than {MOST_CELLS:,} texts, or {MOST_TEXT >> 20} MiB of them; export the sheet as CSV"
+    f"the workbook has more than {MOST_CELLS:,} texts, or {MOST_TEXT >> 20} MiB of them; export the sheet as CSV"
 )
 ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 OLD_OFFICE = b"\xd0\xcf\x11\xe0"
@@ -244,8 +244,8 @@ class _CellObserver:
             self._column += 1
         if self._once.is_again(self._line, self._column):
             raise NotTaken(
-                f"row {self._line} of the sheet, or a cell in it, comes twice, of which one would be lost; open the"
-                " workbook in a spreadsheet program, and see what it has there"
+                f"the sheet has row {self._line}, or a cell in it, twice, and one of the two would be lost; open the"
+                " workbook in a spreadsheet program, check that row, and save it"
             )
         self._kind, self._style, self._value = given.get("t", "n"), int(given.get("s", 0)), ""
         self._is_formula = False
@@ -271,8 +271,8 @@ class _CellObserver:
         styles = self._styles
         if kind == "n" and self._style in styles.times and _is_beyond(value, self._style in styles.durations):
             raise NotTaken(
-                f"the cell {cell_name(place)} is a date or time, and its number is {value[:20]}, which is none; correct"
-                " it in the workbook"
+                f"the cell {cell_name(place)} has the format of a date or time, but its number, {value[:20]}, is not"
+                " one; correct it in the workbook"
             )
         if self._is_formula and not value and kind != "str":
             found.unvalued.add(place)

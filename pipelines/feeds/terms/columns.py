@@ -79,11 +79,12 @@ def key(text: str, known_as: Mapping[str, str] = {}, decimal: str = ".") -> obje
         return known
     if len(text) > 200 or has_unseen(text):
         return ValueFault(
-            "FEED-FILE-09", "a key has at most 200 characters, and no tab, line break or unseen sign within"
+            "FEED-FILE-09", "a key has at most 200 characters, and no tab, line break or invisible character inside"
         )
     if MADE_A_NUMBER.fullmatch(text) or (decimal == "," and _WITH_A_COMMA.fullmatch(text)):
         return ValueFault(
-            "FEED-FILE-09", "a spreadsheet has made a number of this key (7.0, -0, 1.2E+14); export it as text"
+            "FEED-FILE-09",
+            "this key was turned into a number (as 7.0, -0 or 1.2E+14 by a spreadsheet); export it as text",
         )
     if (bare := _without_quotes(text)) is not None:
         return key(bare, known_as, decimal)
@@ -116,12 +117,16 @@ _BYTES = re.compile(r"""b(?:'[^']*'|"[^"]*")""")
 def _no_key(text: str) -> ValueFault | None:
     """Return the fault of a text that is no key: its row is no record, or its value is unknown. None for a key."""
     if text.startswith("="):
-        return ValueFault("FEED-FILE-09", "a formula where a key is expected; export the values of the cells")
+        return ValueFault("FEED-FILE-09", "this key is a formula; export the values of the cells")
     if _SWITCHED_OFF.match(text) and text not in _NO_ID:
-        return ValueFault("FEED-FILE-09", "the key begins with a sign by which rows are switched off (//, --, ;, REM)")
+        return ValueFault(
+            "FEED-FILE-09",
+            "this key begins like a row that is switched off (//, --, ;, REM); [skip] in the feed file leaves such rows"
+            " out",
+        )
     if _OF_A_TOTAL.search(text.lower()):
         return ValueFault(
-            "FEED-FILE-09", "the key reads as that of a total; [skip] in the feed file leaves such rows out"
+            "FEED-FILE-09", "this key looks like the label of a total; [skip] in the feed file leaves such rows out"
         )
     return None
 
@@ -130,17 +135,15 @@ _SWITCHED_OFF = re.compile(r"//|--|;|rem\s(?![0-9]+\Z)", re.IGNORECASE)
 _OF_A_TOTAL = re.compile(r"\s(?:sub-?)?(?:totals?|summe|gesamt)\Z|\A(?:grand |sub-?)?(?:totals?|summe|gesamt)\s")
 
 
-NO_FLAG = ValueFault(
-    "FEED-FILE-09", "true or false where a key or an id is expected, which is another text or a number"
-)
+NO_FLAG = ValueFault("FEED-FILE-09", "true or false is not a key or an id; check that the feed reads the right column")
 """The fault of a key or a reference that is true or false, in JSON, a workbook or a text."""
 _NO_ID: Mapping[str, ValueFault] = {
     **dict.fromkeys(("true", "false", "True", "False", "TRUE", "FALSE"), NO_FLAG),
     **{
         word: ValueFault(
             "FEED-FILE-09",
-            "a word for nothing where a key or an id is expected; if it stands for an empty cell, name it in the feed"
-            f' file: empty = ["{word}"]',
+            "this word usually means an empty cell, and is not taken as a key or an id; if such cells are empty, say so"
+            f' in the feed file: empty = ["{word}"]',
         )
         for word in (
             *("null", "Null", "NULL", "(null)", "(NULL)", "none", "None", "NONE", "nil", "undefined"),
@@ -171,7 +174,7 @@ def reference(text: str, types: tuple[str, ...], bare: bool = True) -> object:
         if not bare:
             return ValueFault(
                 "FEED-FILE-09",
-                f"a reference with its type is expected: {' or '.join(f'{name}/<id>' for name in types)}",
+                f"the type must be written before the id: {' or '.join(f'{name}/<id>' for name in types)}",
             )
         kind = types[0]
     if kind not in types:
@@ -180,7 +183,8 @@ def reference(text: str, types: tuple[str, ...], bare: bool = True) -> object:
         return fault
     if not _ID.fullmatch(found):
         return ValueFault(
-            "FEED-FILE-06", "no FHIR id (1 to 64 letters, digits, '-' and '.'); a crosswalk can translate it"
+            "FEED-FILE-06",
+            "not a FHIR id (1 to 64 letters, digits, '-' and '.'); a crosswalk in the feed file can translate it",
         )
     return f"{kind}/{found}"
 
@@ -189,11 +193,13 @@ def _wrong_type(kind: str, types: tuple[str, ...]) -> str:
     wanted = " or ".join(types)
     article = "an" if kind[:1] in "AEIOU" else "a"
     named = (
-        f"names {article} {kind}" if kind.isalpha() and kind[0].isupper() and len(kind) < 40 else "is no such reference"
+        f"names {article} {kind}"
+        if kind.isalpha() and kind[0].isupper() and len(kind) < 40
+        else "is not a reference to one"
     )
     return (
-        f"a {wanted} is expected and the value {named}; where a {wanted} stands behind it, "
-        "map it with values or a crosswalk in the feed file"
+        f"this must be a {wanted}, but the value {named}; if it means a {wanted}, "
+        "translate it by values or a crosswalk in the feed file"
     )
 
 
@@ -215,27 +221,29 @@ def amount(text: str, numbers: NumberFormat = PLAIN) -> object:
 
 def _no_amount(numbers: NumberFormat) -> str:
     if numbers == PLAIN:
-        return "no plain decimal amount (12.50); no currency sign, thousands or exponent is taken"
-    signs = f", with {' or '.join(numbers.currency)} or without" if numbers.currency else "; no currency sign is taken"
-    return f"no amount as the feed file says they are written ({numbers.example}{signs})"
+        return "not a plain decimal amount such as 12.50 (no currency sign, thousands separator or exponent)"
+    signs = f", with or without {' or '.join(numbers.currency)}" if numbers.currency else ", no currency sign"
+    return f"not an amount in the form that the feed file gives ({numbers.example}{signs})"
 
 
 UNCLEAR = ValueFault(
     "FEED-FILE-09",
-    "an amount with three digits behind its sign could be a thousand times as much (1.500 or 1,500); "
-    "write two, or say in the feed file how thousands are written",
+    "an amount with three digits after its point or comma could be a thousand times as much (1.500 or 1,500); "
+    "write two digits, or say in the feed file how thousands are written (thousands)",
 )
 """The fault of an amount that can be read in two ways."""
 
 
-TOO_LARGE = ValueFault("FEED-FILE-09", "an amount of 10,000,000,000,000 or more; the column may hold something else")
+TOO_LARGE = ValueFault(
+    "FEED-FILE-09", "the amount is 10,000,000,000,000 or more; check that the feed reads the right column"
+)
 
 
 def number(text: str, numbers: NumberFormat = PLAIN) -> object:
     """Return a decimal as JSON writes it, with every digit."""
     plain = numbers.number(text)
     if plain is None or len(plain) > LONGEST_NUMBER:
-        return ValueFault("FEED-FILE-09", "no decimal number")
+        return ValueFault("FEED-FILE-09", "not a decimal number")
     value = Decimal(plain)
     return str(value) if is_readable(value) else ValueFault("FEED-FILE-09", NOT_READABLE)
 
@@ -245,7 +253,7 @@ def labels(found: object) -> object:
     if isinstance(found, str):
         found = found.split(";")
     if not isinstance(found, list) or not all(isinstance(label, str) for label in found):
-        return ValueFault("FEED-TASK-04", "labels are texts: separated by ';', or in NDJSON an array of texts")
+        return ValueFault("FEED-TASK-04", "labels must be texts: separated by ';', or an array of texts in NDJSON")
     return list(dict.fromkeys(label.strip() for label in found if label.strip()))
 
 

@@ -26,7 +26,7 @@ def known_encoding(name: str) -> str:
     except (LookupError, ValueError):
         odd = True
     if odd or "escape" in name:
-        raise ValueError("no encoding that Python knows (utf-8, utf-16, windows-1252, ...)")
+        raise ValueError("not an encoding that Python knows; examples: utf-8, utf-16, windows-1252")
     return name
 
 

@@ -20,7 +20,7 @@ def parse_path(text: str) -> Path:
     for part in text.split("."):
         match = _STEP.match(part)
         if not match:
-            raise BadPath(f"no path: {text}")
+            raise BadPath(f"{text} is not a path; write one such as requester.reference or code.coding[0].code")
         steps.append(match[1])
         steps.extend(int(number) for number in re.findall(r"\d+", match[2]))
     return tuple(steps)

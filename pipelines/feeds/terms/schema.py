@@ -89,9 +89,9 @@ class Expect(Part):
     def _says_something(self) -> Self:
         for bounds in (self.rows, self.amount):
             if bounds and bounds[0] > bounds[1]:
-                raise ValueError("the smaller bound comes first: [10, 500]")
+                raise ValueError("write the smaller bound first: [10, 500]")
         if not (self.by or self.rows or self.amount or self.history) and self.set_aside is None:
-            raise ValueError("one of by, rows, amount, set_aside, history is expected")
+            raise ValueError("needs at least one of by, rows, amount, set_aside, history")
         return self
 
 
@@ -107,20 +107,20 @@ def _known_dates(forms: tuple[str, ...]) -> tuple[str, ...]:
     for form in forms:
         if form not in ("excel", "unix") and not is_date_format(form):
             raise ValueError(
-                f"'{form}' is no format of a date (such as %d.%m.%Y %H:%M or %I:%M %p, excel or unix for numbers)"
+                f"'{form}' is not a format of dates; examples: %d.%m.%Y %H:%M, %m/%d/%Y %I:%M %p, excel, unix"
             )
     return forms
 
 
 def _in_order(years: tuple[int, int]) -> tuple[int, int]:
     if years[1] < years[0]:
-        raise ValueError("the first and the last year are expected: years = [1990, 2100]")
+        raise ValueError("write the first year before the last: years = [1990, 2100]")
     return years
 
 
 def _known_currency(signs: tuple[str, ...]) -> tuple[str, ...]:
     if any(not sign.strip() or re.search(r"[\d.,()+\-]", sign) for sign in signs):
-        raise ValueError("a sign or code is expected ($, USD, US$)")
+        raise ValueError("must be a currency sign or code, such as $, USD or US$")
     return signs
 
 
@@ -128,7 +128,7 @@ def _known_zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError("no time zone of the IANA list (Europe/Berlin, America/New_York, ...)") from None
+        raise ValueError("not a time zone of the IANA list; examples: Europe/Berlin, America/New_York") from None
     return name
 
 
@@ -196,31 +196,32 @@ class FeedFile(Part):
 
     def _wrong(self) -> Iterator[tuple[str, object]]:
         """Yield the faults of combinations of keys, each with its condition: the message, and true if it applies."""
-        yield 'query: goes with format = "sql"', (self.query is None) != (self.format != "sql")
-        yield "files: a feed takes files or has a query, not both", self.query and self.files
+        said = 'query: required with format = "sql", and only allowed with it'
+        yield said, (self.query is None) != (self.format != "sql")
+        yield "files: a feed has files or a query, not both", self.query and self.files
         other = self.format in ("xlsx", "parquet", "sql", "fixed") or self.resources or self.trailer
-        yield "join: goes with CSV, NDJSON or JSON, without resources or [trailer]", self.join and other
+        yield "join: only allowed with CSV, NDJSON or JSON, and without resources and [trailer]", self.join and other
         for name, join in self.join.items():
-            said = f"join.{name}.one_row_per: {name} is expected, where each row of that file is to be one"
+            said = f"join.{name}.one_row_per: must be '{name}' (one row for each row of that file), or left out"
             yield said, join.one_row_per not in ("", name)
-        said = 'fields: goes with format = "fixed", and that with fields: receipt = [1, 8]'
+        said = 'fields: required with format = "fixed" (receipt = [1, 8]), and only allowed with it'
         yield said, bool(self.fields) != (self.format == "fixed")
         for name, (first, last) in self.fields.items():
             yield f"fields: {name} ends before it begins", last < first
         policies = POLICIES[self.kind]
-        yield f"changed: {self.kind} take one of {', '.join(policies)}", self.changed not in policies
+        yield f"changed: for {self.kind} it must be one of {', '.join(policies)}", self.changed not in policies
         signs = [sign for sign in (self.delimiter, self.quote, self.escape) if sign]
-        yield "delimiter, quote and escape: three different characters are expected", len(set(signs)) < len(signs)
-        said = 'thousands: not the decimal sign; for 1.234,50 say decimal = "," and thousands = "."'
+        yield "delimiter, quote and escape: must be three different characters", len(set(signs)) < len(signs)
+        said = 'thousands: must differ from decimal; for 1.234,50 write decimal = "," and thousands = "."'
         yield said, self.thousands == self.decimal
         for name, kind in _OF_KIND.items():
             is_said = name in self.model_fields_set and getattr(self, name)
-            yield f"{name}: goes with kind = '{kind}'", is_said and self.kind != kind
-        yield "comments: either [[comments]] or columns.comments", self.comments and "comments" in self.columns
-        said = "one_row_per: a comment of each row is made of columns.comment, not of [[comments]]"
+            yield f"{name}: only for kind = '{kind}'", is_said and self.kind != kind
+        yield "comments: use [[comments]] or columns.comments, not both", self.comments and "comments" in self.columns
+        said = "one_row_per: use columns.comment for the comment of each row, not [[comments]]"
         yield said, self.comments and self.one_row_per
         for name, part in (("expect", self.expect), ("trailer", self.trailer)):
-            yield f"{name}.amount: goes with kind = 'payments'", part and part.amount and self.kind != "payments"
+            yield f"{name}.amount: only for kind = 'payments'", part and part.amount and self.kind != "payments"
 
     @property
     def numbers(self) -> NumberFormat:

@@ -190,13 +190,15 @@ class TimeReader:
         if self._conventions.years is None and years == YEARS:
             return NO_DAY
         first, last = years
-        told = "the years that the feed file names" if self._conventions.years else "between which numbers are times"
-        mends = "" if self._conventions.years else "; others are named in the feed file: years = [1970, 2199]"
-        return ValueFault("FEED-FILE-09", f"a day before {first} or after {last}, {told}{mends}")
+        told = (
+            "the years that the feed file allows" if self._conventions.years else "the years of times that are numbers"
+        )
+        mends = "" if self._conventions.years else "; to allow others, set years in the feed file: years = [1970, 2199]"
+        return ValueFault("FEED-FILE-09", f"the day is before {first} or after {last}, {told}{mends}")
 
     def _no_time(self) -> ValueFault:
         forms = " or ".join(["ISO 8601", *self._conventions.dates])
-        return ValueFault("FEED-FILE-09", f"no date or time that exists in the calendar, written as {forms}")
+        return ValueFault("FEED-FILE-09", f"not a date or time of the calendar in the form {forms}")
 
 
 times_of = lru_cache(64)(TimeReader)
@@ -208,8 +210,9 @@ _ODD_DAYS = {day.toordinal() for day in (date(1900, 1, 1), date(1969, 12, 31), _
 """Days that programs write for no day."""
 NO_DAY = ValueFault(
     "FEED-FILE-09",
-    "a day before 1900, after 2199, or such as programs write for none (1970-01-01, 1969-12-31); if it stands for an "
-    "empty cell, name its text in the feed file: empty = [...]; what was loaded with it before then stays unchanged",
+    "the day is before 1900, after 2199, or one that programs write for an empty cell (1970-01-01, 1969-12-31); if it "
+    "means an empty cell, add its text to empty = [...] in the feed file (records already loaded with it stay "
+    "unchanged)",
 )
 """The fault of an improbable time: a typing error, another calendar, or a day that means no day."""
 
@@ -288,10 +291,13 @@ def _instant(found: datetime, conventions: Conventions) -> str | ValueFault:
     return instant_text(found)
 
 
-_SKIPPED = "a local time that does not exist: the clocks of {zone} skip it when they are put forward"
+_SKIPPED = (
+    "this local time does not exist: the clocks of {zone} skip it when they are put forward; correct it, or set "
+    "ambiguous in the feed file"
+)
 _TWICE = (
-    "a local time that comes twice: the clocks of {zone} are put back over it; with its offset it is clear, "
-    "or by what the feed file says (ambiguous)"
+    "this local time occurs twice, when the clocks of {zone} are put back; write it with its offset, or say in the "
+    "feed file which one is meant (ambiguous)"
 )
 
 

@@ -25,13 +25,13 @@ class Test(Part):
         if isinstance(given, str | list):
             given = {"is": given}
         if not isinstance(given, dict):
-            raise ValueError("a text, a list of texts or a table is expected")  # noqa: TRY004 - pydantic wants it
+            raise ValueError("must be a text, a list of texts or a table")  # noqa: TRY004 - pydantic wants it
         return {name: [value] if isinstance(value, str) else value for name, value in given.items()}
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
         if not (self.is_ or self.not_ or self.starts or self.not_starts) and self.present is None:
-            raise ValueError("one of is, not, starts, not_starts, present is expected")
+            raise ValueError("needs at least one of is, not, starts, not_starts, present")
         return self
 
     def holds(self, text: str | None) -> bool:
@@ -81,14 +81,14 @@ class Crosswalk(Part):
     def _one_kind(self) -> Self:
         if self.reference:
             if not (self.type and self.system) or self.model_fields_set - {"reference", "type", "system"}:
-                raise ValueError('type and system alone go with reference = "identifier"')
+                raise ValueError('reference = "identifier" needs type and system, and no other key')
             return self
         if self.type or self.system:
-            raise ValueError('type and system go with reference = "identifier"')
+            raise ValueError('type and system are only allowed with reference = "identifier"')
         if (self.file is None) == (self.database is None) or (self.database is None) != (self.query is None):
-            raise ValueError("file, or database and query, are expected")
+            raise ValueError("needs either file, or database and query")
         if (self.from_ is None) != (self.to is None) or (self.file and self.from_ is None):
-            raise ValueError("from and to are expected: the columns that it translates between")
+            raise ValueError("needs from and to: the columns to translate between")
         return self
 
     @property
@@ -99,13 +99,13 @@ class Crosswalk(Part):
     @property
     def found_twice(self) -> str:
         """Return the sentence about an identifier that several resources of the target have."""
-        return f"the target has several resources {self.type} with this identifier of {self.system}"
+        return f"the target has more than one {self.type} with this identifier (system {self.system})"
 
     @property
     def not_found(self) -> str:
         """Return the sentence about a value without an entry."""
         if self.reference:
-            return f"the target has no {self.type} with this identifier of {self.system}"
+            return f"the target has no {self.type} with this identifier (system {self.system})"
         return f"no entry in the crosswalk {self.name}"
 
 
@@ -144,7 +144,7 @@ class Value(Part):
         if isinstance(given, str) or is_position(given):
             return {"column": given}
         if not isinstance(given, dict):
-            raise ValueError("a column's name, its position (1 is the first) or a table is expected")  # noqa: TRY004 - pydantic wants it
+            raise ValueError("must be a column's name, its position (1 is the first) or a table")  # noqa: TRY004 - pydantic wants it
         steps = tuple(name for name in given if name in STEPS)
         return given if steps == tuple(name for name in STEPS if name in given) else {**given, "(steps)": steps}
 
@@ -152,9 +152,9 @@ class Value(Part):
     def _one_source(self) -> Self:
         sources = (self.column, self.first, self.join, self.list_, self.constant)
         if sum(source is not None for source in sources) != 1:
-            raise ValueError("exactly one of column, first, join, list, constant is expected")
+            raise ValueError("needs exactly one of column, first, join, list, constant")
         if self.otherwise is not None and not self.values:
-            raise ValueError("otherwise goes with values")
+            raise ValueError("otherwise is only allowed with values")
         return self
 
 

@@ -65,7 +65,7 @@ def test_the_software_of_the_statement_chooses_the_profile_and_a_users_file_wins
         ("balances = 3.5\n", "other.toml: balances: Input should be a valid boolean"),
         ('name = "hapi"\n', "other.toml: name: it is that of the file"),
         ("colour = 1\n", "other.toml: colour: Extra inputs are not permitted"),
-        ("= 1\n", "other.toml: not TOML"),
+        ("= 1\n", "other.toml: the file is not valid TOML"),
         ("conflict = 200\n", "other.toml: conflict: Input should be greater than or equal to 400"),
     ],
 )

@@ -238,7 +238,7 @@ def test_a_bad_feed_file_is_one_line(chartferry, home):
     (home / "feeds" / "mine.toml").write_text("kind = ")
     code, _, err = chartferry("import")
     assert code == 4
-    assert err.startswith("chartferry: mine.toml: not TOML")
+    assert err.startswith("chartferry: mine.toml: the file is not valid TOML")
     assert len(err.splitlines()) == 1
 
 
@@ -359,12 +359,12 @@ def test_where_nothing_was_taken_the_target_may_lack_its_reference_data(chartfer
     target.refuse = lambda body: True
     put(home)
     _, out, err = chartferry("import")
-    assert "note: nothing was taken. Does this target have the patients" in out
+    assert "note: no record was loaded. Does this target have the patients" in out
     assert "3 refused" in err
-    assert "nothing was taken" not in chartferry("rejects", "retry")[1]
+    assert "no record was loaded" not in chartferry("rejects", "retry")[1]
     target.refuse = lambda body: False
     chartferry("rejects", "retry")
-    assert "nothing was taken" not in chartferry("import")[1]
+    assert "no record was loaded" not in chartferry("import")[1]
 
 
 def test_of_a_file_that_was_stopped_nobody_asks_whether_the_target_has_its_patients(chartferry, home):
@@ -373,14 +373,14 @@ def test_of_a_file_that_was_stopped_nobody_asks_whether_the_target_has_its_patie
     (home / "inbox" / "payments.csv.control.json").write_text('{"rows": 2}')
     _, out, _ = chartferry("import")
     assert "control.json says 2 rows, the file has 1" in out
-    assert "nothing was taken" not in out
+    assert "no record was loaded" not in out
 
 
 def test_of_rows_that_their_own_content_rejects_nobody_asks_whether_the_target_has_its_patients(chartferry, home):
     put(home, text=HEADER + "k1,p1,none,2026-03-01,\n")
     _, out, _ = chartferry("import")
     assert "set aside by FEED-FILE-09 (1)" in out
-    assert "nothing was taken" not in out
+    assert "no record was loaded" not in out
 
 
 @pytest.mark.alike
@@ -392,5 +392,5 @@ def test_whether_the_target_has_the_questionnaires_is_asked_where_it_lacks_one(s
     answers = "response_id,patient_id,questionnaire,authored,question,answer_code,answer_text\n"
     (home / "inbox" / "answers.csv").write_text(f"{answers}r1,p1,q1,2026-01-01,1,,Fine\n")
     _, out, _ = chartferry("import")
-    assert ("nothing was taken" in out) == asked
+    assert ("no record was loaded" in out) == asked
     assert ("QR-13" in out) == (status == "retired")

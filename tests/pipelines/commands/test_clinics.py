@@ -103,8 +103,8 @@ TARGET = 'target = "https://chart.example.org/fhir"\n'
             )
             for url in ("postgresql://u:p@db/south", "postgresql://db/south?user=u&password=p")
         ),
-        (TWO.replace('home = "south"', 'home = "~no-such-user/x"'), "'~no-such-user/x' is no path on this machine"),
-        (TWO.replace('home = "south"', 'home = "s\\u0000"'), "'s\\x00' is no path on this machine"),
+        (TWO.replace('home = "south"', 'home = "~no-such-user/x"'), "'~no-such-user/x' is not a path on this machine"),
+        (TWO.replace('home = "south"', 'home = "s\\u0000"'), "'s\\x00' is not a path on this machine"),
         (TWO + 'target = "\\u0000"\n', "clinic south: target: holds a character that no address has"),
         (TWO + '[clinic.settings]\nFHIR_BASE_URL = "u"\n', "clinic south: settings: FHIR_BASE_URL: is said by target"),
         (

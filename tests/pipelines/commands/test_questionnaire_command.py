@@ -166,7 +166,7 @@ def _written(path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{]", "chartferry: q.json: line 1 is no JSON\n"),
+        ("{]", "chartferry: q.json: line 1 is not JSON\n"),
         (
             r'{"resourceType": "Questionnaire", "name": "cut \ud83d"}',
             "chartferry: q.json: an escape such as \\ud83d is half of a character\n",

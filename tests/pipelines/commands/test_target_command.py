@@ -29,7 +29,7 @@ def test_the_step_and_the_risk_of_each_type_are_shown(chartferry, target):
     ]
     assert lines[7:10] == [
         "PaymentNotice: batch: conditional creates in batches of up to 500 rows",
-        "  risk: none: a create that is repeated finds the first one",
+        "  risk: none: a repeated create finds the first one",
         "  look-up: found nothing, as it should",
     ]
     assert target.writes == 0

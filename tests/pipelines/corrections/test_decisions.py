@@ -62,7 +62,7 @@ def test_resolve_looks_up_and_adopts_what_arrived_late(doubt, target, asked, cha
     found = asked("doubts", "resolve")
     assert (found["exit_code"], found["left"]) == (5, {f"{doubt}:2": NOT_BY_ITSELF})
     again = chartferry("import")[1]
-    assert f"{doubt}: 1 row waits for the next import, or, behind a row in doubt, until that is settled" in again
+    assert f"{doubt}: 1 row waits for the next import; rows behind a row in doubt wait until that is settled" in again
     for said in (again, chartferry("status", doubt)[1]):
         assert "in doubt" in said
         assert "chartferry doubts resolve looks again, and says what to do" in said
@@ -202,7 +202,7 @@ def test_remap_applies_the_policy_to_rows_that_the_feed_changed(home, target, as
     again = asked("import", str(next((batch / "source").iterdir())))
     assert again["totals"]["unchanged"] == 1
     assert again["batches"][0]["message"] == (
-        f"{batch.name}: 1 row is read otherwise since the feed file changed, and stays as it was loaded;"
+        f"{batch.name}: 1 row is read differently since the feed file changed, and stays as it was loaded;"
         ' chartferry import --remap applies the feed\'s policy to it (changed = "update")'
     )
     found = asked("import", "--remap")
@@ -382,7 +382,7 @@ def test_a_row_that_remap_set_aside_stays_a_reject_until_somebody_decides(home, 
         reject = ledger.execute("SELECT state, attempts, message FROM reject JOIN reject_reason USING (reject_id)")
         [(state, attempts, message)] = reject.fetchall()
     assert (state, attempts) == ("open", 3)
-    assert "correct the feed file and try it again, or discard the reject" in message
+    assert "correct the feed file and retry the reject, or discard" in message
     file.write_text(f'{feed}amount = "much"\n')
     assert again()["totals"]["unchanged"] == 1
     with read_ledger(home) as ledger:

@@ -126,7 +126,7 @@ def test_one_reject_is_answered_once_whatever_keys_its_corrections_have(practice
     practice.run("rejects", "retry")
     assert amounts(practice) == [1, 2]
     (export,) = practice.export().values()
-    assert b"another record was loaded for the reject that it names" in export
+    assert b"another record was loaded for the reject that the row names" in export
     assert practice.take(export, "meant.csv")[0] == 0
     assert amounts(practice) == [1, 2, 2]
 
@@ -137,7 +137,7 @@ def test_a_second_correction_that_is_wrong_besides_hears_that_its_reject_is_done
     wrong = corrected.replace(b",k2,", b",k2-b,").replace(b",2.00,", b",three,")
     (batch,) = practice.take(wrong, "fixed-too.csv")[1]["batches"]
     assert batch["reasons"] == {"FEED-FILE-09": 1, "LEDGER-07": 1}
-    assert b"another record was loaded for the reject that it names" in b"".join(practice.export().values())
+    assert b"another record was loaded for the reject that the row names" in b"".join(practice.export().values())
 
 
 @pytest.mark.long
@@ -166,7 +166,7 @@ def test_a_second_correction_is_set_aside_while_the_first_is_in_doubt(practice):
     assert practice.take(fixed, "fixed.csv")[0] == 5
     code, found = practice.take(fixed.replace(b",k2,p2", b",k2-b,p3"), "fixed-too.csv")
     assert (code, found["totals"]["created"], found["totals"]["rejected"]) == (5, 0, 1)
-    assert b"on its way" in b"".join(practice.export().values())
+    assert b"is being loaded" in b"".join(practice.export().values())
     assert [state for state, _ in practice.rejects().values()] == ["resubmitted", "open"]
 
 

@@ -43,7 +43,7 @@ def test_what_was_set_aside_beside_a_reject_of_another_file_is_not_loaded_by_a_r
     assert practice.take(set_aside, "other.csv")[0] == 3
     assert amounts(practice) == [1, 2]
     (export,) = practice.export().values()
-    assert b"another record was loaded for the reject that it names" in export
+    assert b"another record was loaded for the reject that the row names" in export
     assert practice.take(export, "meant.csv")[0] == 0
     assert amounts(practice) == [1, 2, 2]
     assert {state for state, _ in practice.rejects().values()} == {"closed"}

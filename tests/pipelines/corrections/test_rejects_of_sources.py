@@ -24,7 +24,7 @@ def test_rejects_of_a_zip_come_back_with_file_and_line_and_close_once_corrected(
     assert code == 3
     exported = one(practice.export())
     assert exported.splitlines()[0] == f"_reject_id,_reasons,{PAYMENTS.strip()}"
-    assert "payments-2.csv, line 2: no plain decimal amount" in exported
+    assert "payments-2.csv, line 2: not a plain decimal amount" in exported
     assert practice.take(exported.replace(",x,", ",5.00,"), "corrected.csv")[0] == 0
     assert practice.rejects() == {"b": ("closed", 1)}
     assert [key[-1] for key in practice.created()] == ["a", "b", "c"]

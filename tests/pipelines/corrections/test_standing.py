@@ -201,7 +201,7 @@ def test_the_file_that_was_undone_says_so_and_how_to_load_it(undone, home, targe
     code, out, _ = chartferry("import", "--json")
     found = json.loads(out)
     assert (code, found["totals"]["skipped"], found["totals"]["unchanged"]) == (3, 4, 0)
-    message = f"{undone}: 4 of these were taken back by undo; chartferry import --again {undone}"
+    message = f"{undone}: 4 of these were taken back by undo; chartferry import --again {undone} loads them again"
     assert found["batches"][0]["message"] == message
     assert there(target) == []
     assert asked("import", "--again", undone)["totals"]["created"] == 4

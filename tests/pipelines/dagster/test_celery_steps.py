@@ -128,7 +128,9 @@ def test_a_step_that_could_not_be_begun_is_handed_over_again_and_given_up_withou
     broker.results[-1].result = OSError("a password")
     assert not step.ready()
     broker.results[-1].result = OSError("a password")
-    with pytest.raises(NotBegun, match=r"^a step could not be begun, or told of, in 3 tries \(OSError\): see the logs"):
+    with pytest.raises(
+        NotBegun, match=r"^a step could not be started, or its end not reported, in 3 tries \(OSError\); see the logs"
+    ):
         step.ready()
 
 
@@ -163,7 +165,9 @@ def test_a_redis_that_is_a_replica_for_a_while_is_waited_for(redis: str, monkeyp
         assert not step.ready()
         assert server.llen("steps") == 1
         server.replicaof("127.0.0.1", "1")
-        with pytest.raises(NotBegun, match=r"^a step could not be begun, or told of, in 31 tries \(ReadOnlyError\)"):
+        with pytest.raises(
+            NotBegun, match=r"^a step could not be started, or its end not reported, in 31 tries \(ReadOnlyError\)"
+        ):
             [step.ready() for _ in range(celery_steps.TRIES)]
         step.revoke()
 

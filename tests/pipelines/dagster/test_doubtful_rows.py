@@ -92,7 +92,7 @@ def test_a_key_that_thousands_of_rows_share_is_none(fed, asked, target):
     assert (found["totals"]["rejected"], found["totals"]["created"]) == (5_001, 1)
     with closing(sqlite3.connect(fed / "ledger.db")) as ledger:
         [(message,)] = ledger.execute("SELECT DISTINCT message FROM reject_reason").fetchall()
-    assert "5,000 rows of this file share the key" in message
+    assert "5,000 rows of this file have this key" in message
 
 
 def test_a_doubtful_row_is_known_by_the_content_that_an_older_version_loaded(fed, asked, chartferry, tmp_path, target):

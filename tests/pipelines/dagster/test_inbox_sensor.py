@@ -198,7 +198,7 @@ def test_controls_hidden_files_and_files_that_no_feed_takes_are_left_alone(inbox
         put(inbox, name)
     assert sensor.tick() == []
     assert sensor.tick() == []
-    assert sensor.said == "Nothing new. Files: 1 taken by no feed, and left where they are."
+    assert sensor.said == "Nothing new. Files: 1 that no feed takes, left where they are."
     assert len(from_cursor(sensor.cursor).left) == 1
 
 

@@ -47,12 +47,14 @@ def test_imports_have_the_executor_that_is_asked_for_and_other_jobs_have_not(tmp
 
 def test_a_setting_that_is_wrong_or_lacks_its_broker_is_one_sentence(tmp_path: Path) -> None:
     home = {"CHARTFERRY_HOME": str(tmp_path)}
-    with pytest.raises(dg.DagsterInvalidDefinitionError, match=r"^CHARTFERRY_EXECUTOR is none of celery, kubernetes"):
+    with pytest.raises(
+        dg.DagsterInvalidDefinitionError, match=r"^CHARTFERRY_EXECUTOR is not one of celery, kubernetes"
+    ):
         build_definitions({**home, "CHARTFERRY_EXECUTOR": "dask"})
-    with pytest.raises(dg.DagsterInvalidDefinitionError, match=r"^CHARTFERRY_BROKER names no broker"):
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match=r"^CHARTFERRY_BROKER must name a broker"):
         build_definitions({**home, "CHARTFERRY_EXECUTOR": "celery"})
     for seconds in ("6h", "29", "-1", "nan", "inf"):
-        with pytest.raises(dg.DagsterInvalidDefinitionError, match=rf"^CHARTFERRY_STEP_SECONDS is no .*: '{seconds}'$"):
+        with pytest.raises(dg.DagsterInvalidDefinitionError, match=rf"^CHARTFERRY_STEP_SECONDS must .*: '{seconds}'$"):
             celery_settings({**BROKER, "CHARTFERRY_STEP_SECONDS": seconds})
 
 

@@ -245,7 +245,9 @@ def test_a_file_that_was_changed_since_its_receipt_is_named(imported, home, aske
     source.write_text(source.read_text() + "\n")
     found = asked("evidence")
     assert (found["damaged"], found["exit_code"]) == ([imported], 3)
-    assert f"{imported}</span>: the file in its batch is not the one that came" in Path(found["page"]).read_text()
+    assert (
+        f"{imported}</span>: the file in its batch is not the one that was received" in Path(found["page"]).read_text()
+    )
 
 
 @pytest.mark.long
@@ -275,7 +277,7 @@ def test_a_file_that_nobody_purged_and_that_is_gone_is_named(imported, home, ask
     found = asked("evidence")
     assert (found["missing"], found["purged"], found["agrees"], found["exit_code"]) == ([imported], [], False, 3)
     page = Path(found["page"]).read_text()
-    assert f"{imported}</span>: its file is not here any more, and no purge of it is on record" in page
+    assert f"{imported}</span>: its file is no longer here, and no purge of it is on record" in page
     assert "Export, ledger and target do not agree." in page
 
 
@@ -409,8 +411,8 @@ def test_a_home_without_imports_gives_no_evidence(more, home, asked, chartferry)
     assert (code, out) == (4, "")
     assert err.splitlines()[-1] in (
         "chartferry: nope: no such batch at this target (chartferry status lists them)",
-        "chartferry: nothing to give evidence of: no file came for this target since 2099-01-01",
-        "chartferry: nothing to give evidence of: no file came for this target",
+        "chartferry: no evidence was written: no file was received for this target since 2099-01-01",
+        "chartferry: no evidence was written: no file was received for this target",
     )
     assert not (home / "evidence").exists()
 

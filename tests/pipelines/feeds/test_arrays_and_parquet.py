@@ -65,7 +65,7 @@ def test_the_line_of_an_object_is_its_number_in_the_array(indent: int | None, en
     found = read(text.encode(encoding), tmp_path, more=f'encoding = "{encoding.removesuffix("-sig")}"')
     assert accepted(found) == [(1, "a"), (4, "Bücher")]
     assert [(line, lines) for line, lines, _ in rejected(found)] == [(2, 1), (3, 1)]
-    assert rejected(found)[1][2] == "no JSON object: each line holds one object"
+    assert rejected(found)[1][2] == "not a JSON object; each line must hold one"
     assert (found.lines, found.rows, found.amount_accepted) == (4, 4, 1350)
     assert [each["record"].count("\n") for each in rows(found, "rejects")] == [1, 1]
 
@@ -103,17 +103,20 @@ def value(draw: random.Random, depth: int) -> Any:
 ODD_ARRAYS: dict[str, tuple[str | bytes, str]] = {
     "one object a line": (
         '{"id": 1}\n{"id": 2}\n',
-        'for one object on each line, say format = "ndjson"',
+        'if it has one object on each line, set format = "ndjson"',
     ),
-    "cut off": (json.dumps([payment("a"), payment("b")])[:-9], "object 2 is no JSON, is cut off or longer than 2 MiB"),
-    "no comma": ('[{"id": 1} {"id": 2}]', "object 2 is no JSON"),
-    "a comma at the end": ('[{"id": 1},]', "object 2 is no JSON"),
-    "more behind it": ('[{"id": 1}]\n[]', "something follows the array"),
-    "very deep": ("[" * 100_000, "object 1 is no JSON"),
-    "very long": ('[{"id": "' + "x" * (5 << 20) + '"}]', "cut off or longer than 2 MiB"),
+    "cut off": (
+        json.dumps([payment("a"), payment("b")])[:-9],
+        "object 2 is not JSON, is cut off or is longer than 2 MiB",
+    ),
+    "no comma": ('[{"id": 1} {"id": 2}]', "object 2 is not JSON"),
+    "a comma at the end": ('[{"id": 1},]', "object 2 is not JSON"),
+    "more behind it": ('[{"id": 1}]\n[]', "there is more text after the array"),
+    "very deep": ("[" * 100_000, "object 1 is not JSON"),
+    "very long": ('[{"id": "' + "x" * (5 << 20) + '"}]', "cut off or is longer than 2 MiB"),
     "nothing": ("", "the file is empty"),
     "a workbook": (zipped({"[Content_Types].xml": ""}), "the file is a workbook"),
-    "another encoding": ('[{"id": "Bücher"}]'.encode("utf-16"), 'say encoding = "utf-16" in the feed file'),
+    "another encoding": ('[{"id": "Bücher"}]'.encode("utf-16"), 'set encoding = "utf-16" in the feed file'),
 }
 
 
@@ -206,7 +209,7 @@ def test_bytes_that_are_no_text_reject_their_row(tmp_path: Path) -> None:
     table = pa.Table.from_pylist([payment(b"a"), payment(b"\xff")])
     found = read(packed(table), tmp_path, "till.parquet")
     assert accepted(found) == [(1, "a")]
-    assert [(line, message[:32]) for line, _, message in rejected(found)] == [(2, "id: bytes that are no text in UT")]
+    assert [(line, message[:32]) for line, _, message in rejected(found)] == [(2, "id: bytes that are not UTF-8, or")]
 
 
 def test_bytes_of_a_fixed_width_are_texts(tmp_path: Path) -> None:
@@ -223,7 +226,7 @@ def test_bytes_of_a_fixed_width_are_texts(tmp_path: Path) -> None:
     assert accepted(found) == [(1, "k1"), (2, "k002")]
     assert found.amount_accepted == 375
     said = {line: message for line, _, message in rejected(found)}
-    assert said[3].startswith("id, day: bytes that are no text in UTF-8")
+    assert said[3].startswith("id, day: bytes that are not UTF-8")
     assert set(said) == {3, 4}
     assert next(each["record"] for each in rows(found, "rejects")) == ',p3,3.0,,,"[""c""]"\r\n'
     assert "b'" not in str([*rows(found, "accepted"), *rows(found, "rejects")])
@@ -264,7 +267,7 @@ def test_a_value_is_the_text_that_a_csv_would_have(case: str, tmp_path: Path) ->
 def test_a_large_key_that_came_as_a_float_is_no_key(tmp_path: Path) -> None:
     """FEED-FILE-09: its last digits may be lost, so that two records would have one key."""
     found = read(packed(pa.Table.from_pylist([payment(2.0**60), payment(7.0)])), tmp_path, "till.parquet")
-    assert [message[:25] for _, _, message in rejected(found)] == ["a spreadsheet has made a "] * 2
+    assert [message[:25] for _, _, message in rejected(found)] == ["this key was turned into "] * 2
 
 
 def test_a_nested_column_that_the_feed_names_by_its_position_is_told(tmp_path: Path) -> None:
@@ -303,8 +306,8 @@ ODD_PARQUET = {
         "id holds lists or objects",
     ),
     "another header": (packed(pa.table({"x": [1]})), "the header lacks id, who, amount, day"),
-    "no Parquet": (b"id,who\n", "no Parquet file, or a damaged one; export it again"),
-    "cut off": (packed(pa.Table.from_pylist([payment("a")]))[:-9], "no Parquet file, or a damaged one"),
+    "no Parquet": (b"id,who\n", "not a Parquet file, or a damaged one; export it again"),
+    "cut off": (packed(pa.Table.from_pylist([payment("a")]))[:-9], "not a Parquet file, or a damaged one"),
     "a long text": (
         packed(of_long_texts(), store_schema=False),
         "row 1 is longer than 2 MiB; check that it is an export",

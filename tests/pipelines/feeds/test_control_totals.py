@@ -8,7 +8,7 @@ from tests.support.validating import PAYMENTS as HEADER
 from tests.support.validating import validated
 
 ROWS = HEADER + "k1,p1,1.00,2026-01-01,\nk2,p1,2.50,2026-01-01,\n"
-FORM = "is no JSON object of the form"
+FORM = "is not a JSON object of the form"
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ FORM = "is no JSON object of the form"
         ('{"rows": "2", "amount": 3.5}', None),
         ('{"rows": 2.0, "exported": "2026-01-02"}', None),
         ('{"rows": "3"}', "says 3 rows, the file has 2"),
-        ('{"amount": "3.505"}', "says another amount than the rows of the file have"),
+        ('{"amount": "3.505"}', "says a different amount than the rows of the file have"),
         ('{"row_count": 2, "total": "3.50"}', FORM),
         ('{"rows": null}', FORM),
         ("{}", FORM),

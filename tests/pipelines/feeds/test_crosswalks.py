@@ -52,11 +52,15 @@ def test_a_query_on_a_database_translates_ids(url: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environ", "query", "sentence"),
     [
-        ({}, QUERY, "the environment variable CARDS_URL holds no database URL"),
+        ({}, QUERY, "the environment variable CARDS_URL has no database URL"),
         ({"CARDS_URL": "nothing://x"}, QUERY, "the query could not be run (NoSuchModuleError)"),
         (None, "select secret from nowhere", "the query could not be run (OperationalError)"),
-        (None, "select card from cards", "the query gives one column; two are expected"),
-        (None, "select 'A', patient from cards", "line 2: a value that is translated in two ways"),
+        (None, "select card from cards", "the query returns one column; it must return two"),
+        (
+            None,
+            "select 'A', patient from cards",
+            "line 2: the value has another translation on an earlier line; keep one of them",
+        ),
     ],
 )
 def test_a_crosswalk_that_cannot_be_read_fails_the_file_with_one_sentence(
@@ -76,15 +80,15 @@ def test_a_crosswalk_is_a_file_or_a_query(declared: str, tmp_path: Path) -> None
     """FEED-FILE-06."""
     text = FEED.replace('{ database = "CARDS_URL", query = "QUERY" }', declared)
     (tmp_path / "till.toml").write_text(text)
-    with pytest.raises(FeedError, match=r"^till\.toml: columns\.patient_id\.crosswalk: .* expected.* \(line 7\)$"):
+    with pytest.raises(FeedError, match=r"^till\.toml: columns\.patient_id\.crosswalk: needs .* \(line 7\)$"):
         load_feed(tmp_path / "till.toml")
 
 
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ("name,card,old,id\nMuller, M,A,p1,p2\n", "line 2: more fields than the header has; a text with a delimiter"),
-        ("card,id,name,id\nA,p1,M,p2\n", "the column id is there more than once"),
+        ("name,card,old,id\nMuller, M,A,p1,p2\n", "line 2: more fields than the header; put quotes around"),
+        ("card,id,name,id\nA,p1,M,p2\n", "it has the column id more than once"),
         ("card,id,name\nA,p1,Muller, M\n", ""),
         ("name,card,id\nM,A,p1,,\n", ""),
     ],

@@ -56,8 +56,8 @@ def test_a_file_whose_dates_are_turned_is_refused(dates: list[str], forms: str, 
     with pytest.raises(UnreadableFile) as error:
         validated(tmp_path, rows(*dates), forms)
     either = sum(date.startswith("03/04") for date in dates)
-    assert str(error.value).startswith("worklist.csv: of the dates in until, 2 can have day and month only")
-    assert f", and {either:,} more would be read as other days" in str(error.value)
+    assert str(error.value).startswith("worklist.csv: in until, 2 dates fit ")
+    assert f", and {either:,} more may therefore be read as wrong days" in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_a_file_that_is_no_text_has_no_draft(tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize("text", ['{"id": "Meier", "sum": 1\n{"id": "Schulz", "sum": 2}\n', '\n{"id": "Meier", "su'])
 def test_a_first_line_that_is_half_an_object_is_no_header(text: str, tmp_path: Path) -> None:
     """FEED-FILE-08: its values would be the names of columns."""
-    with pytest.raises(UnreadableFile, match=r"^till\.ndjson: the first line is no JSON object; correct it"):
+    with pytest.raises(UnreadableFile, match=r"^till\.ndjson: the first line is not a JSON object; correct it"):
         draft(written(tmp_path, "till.ndjson", text))
 
 

@@ -31,8 +31,8 @@ amount = "amount"
 paid_on = "day"
 """
 SHORT = (
-    "the line has 27 characters, and its fields end at 30: it may be cut off; where blanks at the end are left out, the"
-    " feed file says short_lines = true"
+    "the line has 27 characters, but its fields end at 30, so it may be cut off; if the export leaves out blanks at the"
+    " end, set short_lines = true in the feed file"
 )
 
 
@@ -61,7 +61,7 @@ def test_fields_are_cut_at_their_places_behind_the_header(tmp_path):
         ),
         (
             "a\tp1" + line("")[4:],
-            "a tab in a line of fixed width: the fields behind it stand at other places; export it with blanks",
+            "the line has a tab, which moves the fields after it; export the file with spaces instead",
         ),
     ],
 )
@@ -96,7 +96,7 @@ def test_lines_filled_up_by_characters_are_taken(names, tmp_path):
 @pytest.mark.parametrize("between", ["", "\x85", "\v"])
 def test_a_file_whose_rows_have_no_line_breaks_is_refused(between, tmp_path):
     """FEED-FILE-02: all but the first would be lost."""
-    with pytest.raises(UnreadableFile, match="the rows are one line, which is as long as several rows"):
+    with pytest.raises(UnreadableFile, match="the file is one line, as long as several rows"):
         read(between.join(line(key).strip() for key in "abc"), tmp_path)
 
 
@@ -149,8 +149,8 @@ def test_rejects_come_back_as_a_csv_with_the_names_of_the_fields(home, practice)
     ("changed", "said"),
     [
         (("day = [21, 30]", "day = [21, 20]"), "fields: day ends before it begins"),
-        (('format = "fixed"', ""), 'fields: goes with format = "fixed"'),
-        (('amount = "amount"', 'amount = "sum"'), "columns.amount: sum is none of the fields"),
+        (('format = "fixed"', ""), 'fields: required with format = "fixed"'),
+        (('amount = "amount"', 'amount = "sum"'), "columns.amount: sum is not one of [fields]"),
     ],
 )
 def test_impossible_fields_of_fixed_width_are_named(changed, said, tmp_path):

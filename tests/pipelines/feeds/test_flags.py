@@ -8,7 +8,7 @@ from pipelines.feeds.terms.columns import ValueFault, key, reference
 from tests.support import validating
 
 COLUMNS = 'patient_id = "who"\namount = "sum"\npaid_on = "on"\n'
-FAULT = "true or false where a key or an id is expected, which is another text or a number"
+FAULT = "true or false is not a key or an id; check that the feed reads the right column"
 
 
 def validated(folder: Path, key: str, *rows: str) -> tuple[list[str], list[str]]:

@@ -13,7 +13,7 @@ from tests.support.validating import keys
 NAMED = 'payment_id = "id"\npatient_id = "who"\namount = "sum"\npaid_on = "on"\n'
 PLACED = "payment_id = 1\npatient_id = 2\namount = 3\npaid_on = 4\n"
 MARK = "0123456789abcdef"
-ZEROS = "the file has zero bytes where rows should be, as of a copy that was not finished; copy or export it again"
+ZEROS = "the file has zero bytes instead of rows, as an unfinished copy has; copy or export it again"
 ENDLESS_ZEROS = ZEROS.replace("the file", "line 1002")
 
 
@@ -54,18 +54,18 @@ def test_wide_encodings_are_read_with_and_without_their_mark(encoding: str, tmp_
     [
         ('encoding = "utf-16"', b"id,who,sum,on\n", "the file is not UTF-16, as its feed says"),
         ('encoding = "utf-16"', '[{"id": 1}]'.encode("utf-16"), "the file is a JSON array"),
-        ('encoding = "utf-16"', "id,who,sum,on\n1".encode("utf-16")[:-1], "not text in utf-16"),
+        ('encoding = "utf-16"', "id,who,sum,on\n1".encode("utf-16")[:-1], "the file is not text in utf-16"),
         (
             'encoding = "windows-1252"',
             "id,who,sum,on\n".encode("utf-8-sig"),
-            "the file is UTF-8, as its first bytes say",
+            "the file is UTF-8, as its first bytes show",
         ),
         ("", bytes(5_000), ZEROS),
         ("", b"id,who,sum,on\n1,p1,1.00,2024-05-01\n" + bytes(5_000), ZEROS),
         ("", b"id,who,sum,on\n" + b"1,p1,1.00,2024-05-01\n" * 1_000 + bytes(3 << 20), ENDLESS_ZEROS),
         ("", b"id,who,sum,on\n" + bytes(range(16)) * 300, "the file is binary"),
-        ("header = 5", b"a\nb\n", "nothing on line 5 or after it, where the header should be"),
-        ("header = 2", b'a\n"id\nx', "the header is no CSV header"),
+        ("header = 5", b"a\nb\n", "there is no header on line 5 or below it"),
+        ("header = 2", b'a\n"id\nx', "the header is not a CSV header"),
     ],
 )
 def test_a_form_that_the_file_has_not_is_told_in_one_sentence(
@@ -88,10 +88,10 @@ TRAILER = '[trailer]\nwhen.id = "END"\nrows = "#2"\namount = "sum"\n'
         ("END,2,3.50\n\n", None),
         ("END,2,3.50,,,more\n", None),
         ("END,3,3.50,\n", "the trailer on line 4 says 3 rows, the file has 2"),
-        ("END,2,3.49,\n", "the trailer on line 4 says another amount than the rows of the file have"),
-        ("END,2,,\n", "the trailer on line 4 does not say amount as its feed expects"),
+        ("END,2,3.49,\n", "the trailer on line 4 says a different amount than the rows of the file have"),
+        ("END,2,,\n", "the trailer on line 4 has no amount in the form that its feed expects"),
         ("END,2,3.50,\n3,p1,1.00,2024-05-01\n", "the trailer on line 4 is followed by further rows"),
-        ("", "the file has no trailer row, with which its feed says it ends"),
+        ("", "the file has no trailer row, but its feed says that it ends with one"),
     ],
 )
 def test_a_trailer_is_compared_with_its_file(end: str, sentence: str | None, tmp_path: Path) -> None:

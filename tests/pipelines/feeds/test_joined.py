@@ -46,12 +46,12 @@ paid_on = "day"
 """
 PAYMENTS = "receipt,who,amount,day\na,7,1.00,2026-03-01\nb,7,2.00,2026-03-01\nc,9,5.00,2026-03-01\n"
 TWICE_THERE = (
-    "t.zip: people.csv has one number on the lines 2 and 4; if each of its rows is to be one, say"
+    "t.zip: people.csv has the same number on lines 2 and 4; if each row of this file should become a row, set"
     ' one_row_per = "people" in the join'
 )
 TWICE_HERE = (
-    "t.zip: items.csv has one id on the lines 2 and 5; each of its rows has one of its own where the join says"
-    " one_row_per"
+    "t.zip: items.csv has the same id on lines 2 and 5; with one_row_per in the join, each row of this file needs its"
+    " own"
 )
 PEOPLE = "number,id\n7,p1\n8,p2\n"
 
@@ -82,14 +82,14 @@ def test_a_second_table_in_either_file_is_rejected_and_a_repeated_header_named(t
     found = read({"items.csv": ITEMS + items, "comments.csv": COMMENTS + "Deleted\n" + head + "2,not so,b\n"}, tmp_path)
     assert notes(found)["1"] == ["rang, twice", "done"]
     assert "2" not in notes(found)
-    assert "line 5 is a title, and the header comes again below it" in str(rejected(found))
+    assert "line 5 is a title with the header again below it" in str(rejected(found))
     assert found.warnings["LEDGER-25"] == 2
     (tmp_path / "next").mkdir()
     found = read(
         {"items.csv": ITEMS + "Deleted\n" + items + "4,no more\n", "comments.csv": COMMENTS}, tmp_path / "next"
     )
     assert "4" not in notes(found)
-    assert "is a title, and the header comes again below it" in str(rejected(found))
+    assert "is a title with the header again below it" in str(rejected(found))
 
 
 @pytest.mark.alike
@@ -164,7 +164,7 @@ def test_a_table_of_people_beside_payments_gives_each_its_patient(tmp_path):
         (
             {"items.csv": ITEMS, "notes.csv": COMMENTS},
             TRACKER,
-            "t.zip: no comments* is here, which the feed joins; put both files into one zip archive",
+            "t.zip: there is no comments* in it, which the feed joins; put both files into one zip archive",
         ),
         (
             {"items.csv": ITEMS, "comments.csv": "it,body,author\n"},
@@ -174,7 +174,7 @@ def test_a_table_of_people_beside_payments_gives_each_its_patient(tmp_path):
         (
             {"items.csv": ITEMS, "comments.ndjson": '{"item": 1}\n'},
             TRACKER,
-            "t.zip: of two files that are joined both are tables, or both hold objects",
+            "t.zip: one of the two joined files is a table, and the other holds objects",
         ),
     ],
 )
@@ -186,14 +186,14 @@ def test_files_that_cannot_be_joined_are_one_sentence(files, feed, said, tmp_pat
 
 def test_a_file_without_its_partner_says_so(tmp_path):
     with pytest.raises(
-        UnreadableFile, match=r"^items\.csv: no comments\* is here, which the feed joins; put both files"
+        UnreadableFile, match=r"^items\.csv: there is no comments\* in it, which the feed joins; put both files"
     ):
         validated(ITEMS, tmp_path, "items.csv", TRACKER.replace("{more}", ""))
 
 
 def test_a_second_file_beyond_the_bound_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(partners, "MOST_HELD", 10)
-    with pytest.raises(UnreadableFile, match=r"comments\.csv is too large to be joined"):
+    with pytest.raises(UnreadableFile, match=r"comments\.csv is too large to be the second file of a join"):
         read({"items.csv": ITEMS, "comments.csv": COMMENTS}, tmp_path)
 
 
@@ -237,8 +237,8 @@ def test_a_sample_names_the_file_of_a_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        (('one_row_per = "comments"', 'one_row_per = "items"'), "join.comments.one_row_per: comments is expected"),
-        (("{more}", 'format = "xlsx"'), "join: goes with CSV, NDJSON or JSON"),
+        (('one_row_per = "comments"', 'one_row_per = "items"'), "join.comments.one_row_per: must be 'comments'"),
+        (("{more}", 'format = "xlsx"'), "join: only allowed with CSV, NDJSON or JSON"),
     ],
 )
 def test_an_impossible_join_is_named(changed, said, tmp_path):

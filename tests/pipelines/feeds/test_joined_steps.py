@@ -59,7 +59,7 @@ def test_a_crosswalk_may_choose_its_rows(tmp_path):
     found = validated("id,who,amount,day\nk,x,1.00,2026-03-01\n", tmp_path, "t.csv", feed)
     assert [row["patient_id"] for row in rows(found, "accepted")] == ["p1"]
     (tmp_path / "t.toml").write_text(feed.replace("field =", "kind ="))
-    with pytest.raises(FeedError, match=r"crosswalk w\.csv: where: no column kind"):
+    with pytest.raises(FeedError, match=r"crosswalk w\.csv: where: it has no column kind"):
         load_feed(tmp_path / "t.toml")
 
 
@@ -90,5 +90,5 @@ def test_a_text_among_the_people_beside_payments_is_no_title_and_a_header_there_
 def test_a_crosswalk_whose_ids_became_numbers_is_refused(cells, tmp_path):
     (tmp_path / "w.csv").write_text(f"a,b\nx,p1\n{cells}\n")
     (tmp_path / "t.toml").write_text(STEPS.replace("{value}", f'{{ column = "who", {WALK} }}'))
-    with pytest.raises(FeedError, match="line 3: a spreadsheet has made a number of an id; enter it as text"):
+    with pytest.raises(FeedError, match="line 3: an id was turned into a number, as spreadsheets do; enter it as text"):
         load_feed(tmp_path / "t.toml")

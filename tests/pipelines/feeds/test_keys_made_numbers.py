@@ -22,7 +22,7 @@ amount = "sum"
 paid_on = "on"
 """
 COMMA = 'delimiter = ";"\ndecimal = ","\n'
-REFUSED = "a spreadsheet has made a number of this key (7.0, -0, 1.2E+14); export it as text"
+REFUSED = "this key was turned into a number (as 7.0, -0 or 1.2E+14 by a spreadsheet); export it as text"
 
 
 @pytest.mark.parametrize("key", ["1,23457E+14", "1.23457E+14", "1.2345678901234568e+17", "1.2345678E7", "7,0", "7.0"])

@@ -77,7 +77,7 @@ def test_one_condition_is_enough_and_its_column_must_be_there(tmp_path: Path, va
     """FEED-FILE-08."""
     feed = drafted(tmp_path, HEAD + PAGE).replace("[columns]", '[skip]\nReceipt = "1"\nClerk = "zz"\n\n[columns]')
     assert validated(feed, HEAD + PAGE).not_taken == 1
-    with pytest.raises(FeedError, match=r'skip.Receipt: "..." is still to be decided'):
+    with pytest.raises(FeedError, match=r'skip.Receipt: "..." is a placeholder'):
         validated(feed.replace('Receipt = "1"', 'Receipt = "..."'), HEAD + PAGE)
 
 
@@ -105,6 +105,6 @@ def test_a_file_of_which_take_takes_no_row_says_so(home, target, asked) -> None:
     assert (taken["counts"]["created"], taken["message"]) == (2, None)
     assert (none["counts"]["created"], none["counts"]["not_taken"]) == (0, 2)
     assert none["message"] == (
-        f"{none['batch_id']}: [take] of the feed takes none of its 2 rows; if there are records among them, what the"
-        " export says in Type has changed"
+        f"{none['batch_id']}: [take] of the feed took none of its 2 rows; if some of them are records, correct [take],"
+        " since the export writes other texts in Type than the feed expects"
     )

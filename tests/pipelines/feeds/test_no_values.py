@@ -106,7 +106,7 @@ def said(text: str, **conventions: object) -> str:
 def test_figures_that_would_be_seconds_before_1990_or_after_2100_are_no_times(figures: str) -> None:
     """FEED-FILE-09: the sentence names the key by which they are."""
     told = said(figures, dates=("unix",))
-    assert told.startswith("a day before 1990 or after 2100, between which numbers are times")
+    assert told.startswith("the day is before 1990 or after 2100, the years of times that are numbers")
     assert "years = [1970, 2199]" in told
 
 
@@ -115,7 +115,8 @@ def test_a_feed_names_the_years_of_its_times() -> None:
     assert said("567993600", dates=("unix",), years=(1970, 2199)) == "1988-01-01T00:00:00+00:00"
     assert said("631152000", dates=("unix",)) == "1990-01-01T00:00:00+00:00"
     assert (
-        said("2019-12-31", years=(2020, 2030)) == "a day before 2020 or after 2030, the years that the feed file names"
+        said("2019-12-31", years=(2020, 2030))
+        == "the day is before 2020 or after 2030, the years that the feed file allows"
     )
     assert said("2020-01-01", years=(2020, 2030)) == "2020-01-01"
     assert said("9999-12-31", years=(1900, 9999)) == "9999-12-31"

@@ -21,7 +21,7 @@ def test_a_line_with_such_a_number_is_rejected(text: str, tmp_path: Path) -> Non
     assert accepted(found) == [(1, "a"), (3, "c")]
     ((line, _, message),) = rejected(found)
     assert line == 2
-    assert message.startswith("no JSON object: a number")
+    assert message.startswith("not a JSON object: a number")
 
 
 def test_a_text_that_is_like_one_is_a_text(tmp_path: Path) -> None:

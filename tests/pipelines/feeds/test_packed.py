@@ -50,7 +50,7 @@ def test_a_compressed_file_reads_like_its_content(name: str, content: bytes, tmp
     assert accepted(found) == [(2, "a"), (4, "c")]
     ((line, _, message),) = rejected(found)
     assert line == 3
-    assert message.startswith("no plain decimal amount")
+    assert message.startswith("not a plain decimal amount")
     assert found.warnings == {}
 
 
@@ -115,13 +115,13 @@ def lying() -> bytes:
 ODD = {
     "a zip of zips": (zipped({"payments.zip": inner_zip()}), "payments.zip: the file is a workbook (.xlsx, .ods) or a"),
     "gzip in a zip": (zipped({"payments.csv.gz": gzip.compress(b"x")}), "packed twice; unpack it once"),
-    "nothing in it": (zipped({"folder/": ""}), "no file is in the archive"),
-    "no entry at all": (zipped({}), "no file is in the archive"),
+    "nothing in it": (zipped({"folder/": ""}), "the archive has no file in it"),
+    "no entry at all": (zipped({}), "the archive has no file in it"),
     "a password": (encrypted(), "payments.csv needs a password; put in an archive without one"),
-    "an odd method": (zipped({"payments.csv": ROWS}, zipfile.ZIP_LZMA), "packed by a method that is not taken"),
+    "an odd method": (zipped({"payments.csv": ROWS}, zipfile.ZIP_LZMA), "packed by a method that cannot be read"),
     "cut off": (inner_zip()[:-30], "a zip archive, and is cut off or damaged"),
-    "two archives": (inner_zip() + inner_zip(), "several archives stand in the file"),
-    "two archives, one of them cut off": (inner_zip() + inner_zip()[:-30], "several archives stand in the file"),
+    "two archives": (inner_zip() + inner_zip(), "the file holds several archives"),
+    "two archives, one of them cut off": (inner_zip() + inner_zip()[:-30], "the file holds several archives"),
     "a wrong size": (lying(), "the zip data is cut off or damaged"),
     "other columns": (
         zipped({"payments-1.csv": ROWS, "payments-2.csv": ROWS.replace("claim_id", "claim")}),

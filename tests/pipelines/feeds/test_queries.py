@@ -37,7 +37,7 @@ amount = "amount"
 paid_on = "changed"
 """
 BY_CHANGE = 'watermark = "changed"'
-FAILED, HINT = "till: the query on TILL_URL could not be run", "is the database there, and the query right?"
+FAILED, HINT = "till: the query on TILL_URL could not be run", "check the database and the query"
 NOW = datetime.now(UTC)
 DAYS = [(NOW - timedelta(days=n)).strftime("%Y-%m-%d %H:%M:%S") for n in range(20)]
 
@@ -128,7 +128,7 @@ def test_the_same_rows_are_the_same_batch_in_whatever_order_they_come(till, prac
     code, found = imported(chartferry)
     assert (code, found["batches"], found["nothing_new"]) == (0, [], ["till"])
     assert practice.rows("SELECT count(*) FROM batch") == [(1,)]
-    assert "till: its database has nothing new" in chartferry("import")[1]
+    assert "till: its database has no new rows" in chartferry("import")[1]
 
 
 def test_rejects_of_a_query_are_a_csv_with_the_rows_number_and_go_back_in(till, practice, chartferry):
@@ -164,8 +164,8 @@ def test_a_watermark_that_went_back_sends_nothing_and_names_the_way(till, practi
     code, found = imported(chartferry)
     assert code == 4
     assert found["batches"][0]["message"] == (
-        "till: no row of TILL_URL is as new as its newest was before, so that rows may be missed: where the database"
-        " was restored, or rows were removed: chartferry import --whole till"
+        "till: TILL_URL no longer has a row as new as the newest row so far, so rows may be missed; if the database was"
+        " restored or rows were removed, run chartferry import --whole till"
     )
     assert imported(chartferry, "--whole", "till")[0] == 0
     assert [key[-1] for key in practice.created()] == ["a", "b", "c"]
@@ -184,23 +184,23 @@ def test_a_changed_query_reads_all(till, practice, chartferry):
 @pytest.mark.parametrize(
     ("url", "more", "said"),
     [
-        ("", "", "till: the environment variable TILL_URL holds no database URL"),
-        ("no secret url", "", "till: the environment variable TILL_URL holds no database URL"),
-        ("postgresql://u:p@h:5432x/db", "", "till: the environment variable TILL_URL holds no database URL"),
+        ("", "", "till: the environment variable TILL_URL has no database URL"),
+        ("no secret url", "", "till: the environment variable TILL_URL has no database URL"),
+        ("postgresql://u:p@h:5432x/db", "", "till: the environment variable TILL_URL has no database URL"),
         (
             "nothing://secret@x",
             "",
-            f"{FAILED} (NoSuchModuleError): {HINT}",
+            f"{FAILED} (NoSuchModuleError); {HINT}",
         ),
         (
             "sqlite:////nowhere/secret.db",
             "",
-            f"{FAILED} (OperationalError): {HINT}",
+            f"{FAILED} (OperationalError); {HINT}",
         ),
         (
             None,
             'watermark = "updated"',
-            "till: the query gives no column updated; it gives receipt, patient, amount, changed, note",
+            "till: the query returns no column updated; it returns receipt, patient, amount, changed, note",
         ),
         (
             None,
@@ -228,7 +228,8 @@ def test_a_slow_database_is_given_up(till, tmp_path):
     with pytest.raises(UnreadableFile) as error:
         run_query(load_feed(till.feed), tmp_path / "rows", None, NOW)
     assert str(error.value) == (
-        "till: TILL_URL gave no rows for 1 s: try again later, or let the feed file wait longer (query.wait_seconds)"
+        "till: TILL_URL gave no rows for 1 s; try again later, or set a longer wait in the feed file"
+        " (query.wait_seconds)"
     )
     for thread in threading.enumerate():
         if thread.name == "query till":
@@ -285,8 +286,8 @@ def test_a_watermark_that_is_a_number_needs_an_overlap(till, practice, chartferr
     till.add(("k1", "p1", 1, DAYS[0]))
     code, found = imported(chartferry)
     assert (code, practice.created()) == (4, [])
-    assert "amount: a number: say how far to go back" in found["batches"][0]["message"]
-    with pytest.raises(NoMark, match="a number: say how far to go back from the last one each time"):
+    assert "amount: the watermark is a number, so set how far to go back" in found["batches"][0]["message"]
+    with pytest.raises(NoMark, match="the watermark is a number, so set how far to go back each time"):
         since(Watermark("number", "5000"), None)
 
 
@@ -354,9 +355,9 @@ def test_many_rows_need_no_more_memory_than_some(many, more, till, tmp_path):
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        (('format = "sql"', 'format = "csv"'), 'query: goes with format = "sql"'),
-        (("[query]", 'files = ["a.csv"]\n[query]'), "files: a feed takes files or has a query, not both"),
-        (("sql = ", "watermarks = 1\nsql = "), "query.watermarks: no such key; did you mean watermark?"),
+        (('format = "sql"', 'format = "csv"'), 'query: required with format = "sql", and only allowed with it'),
+        (("[query]", 'files = ["a.csv"]\n[query]'), "files: a feed has files or a query, not both"),
+        (("sql = ", "watermarks = 1\nsql = "), "query.watermarks: unknown key; did you mean watermark?"),
     ],
 )
 def test_a_feed_that_says_otherwise_is_refused(changed, said, tmp_path):
@@ -384,4 +385,4 @@ def test_dagster_asks_by_a_job_of_its_own(till, practice):
         till.do("delete from payments")
         failed = job.execute_in_process(instance=instance, raise_on_error=False)
         assert not failed.success
-        assert "no row of TILL_URL is as new" in str(failed.all_events)
+        assert "TILL_URL no longer has a row as new" in str(failed.all_events)

@@ -127,7 +127,7 @@ def test_a_database_whose_newest_row_is_older_than_before_sends_nothing(till: Ti
     till.add(("a", 9), ("b", 3))
     first, _ = till.asked(till.feed())
     till.do("delete from payments where receipt = 'b'")
-    with pytest.raises(UnreadableFile, match=r"^till: no row of TILL_URL is as new as its newest was before"):
+    with pytest.raises(UnreadableFile, match=r"^till: TILL_URL no longer has a row as new as the newest"):
         till.asked(till.feed(), first)
 
 
@@ -137,13 +137,13 @@ def test_a_database_that_is_away_is_one_sentence_without_its_address(till: Till)
     with pytest.raises(UnreadableFile) as error:
         till.asked(till.feed(url=away))
     assert str(error.value) == (
-        "till: the query on TILL_URL could not be run (OperationalError): is the database there, and the query right?"
+        "till: the query on TILL_URL could not be run (OperationalError); check the database and the query"
     )
 
 
 def test_a_slow_database_is_given_up_and_its_query_ended(till: Till) -> None:
     sql = "select 'a' as receipt, 'p1' as patient, 1 as amount, now() as changed from pg_sleep(600)"
-    with pytest.raises(UnreadableFile, match=r"^till: TILL_URL gave no rows for 1 s: try again later"):
+    with pytest.raises(UnreadableFile, match=r"^till: TILL_URL gave no rows for 1 s; try again later"):
         till.asked(till.feed("wait_seconds = 1", sql))
     for thread in threading.enumerate():
         if thread.name == "query till":

@@ -29,7 +29,7 @@ def test_a_quote_that_is_not_closed_rejects_its_own_line_alone(rest: list[str], 
     assert [key for _, key in accepted(found)] == [row.partition(",")[0] for row in rest]
     ((line, lines, message),) = rejected(found)
     assert (line, lines) == (2, 1)
-    assert message.startswith("wrong quoting: a quote that opens in this row is not closed in it")
+    assert message.startswith("wrong quoting: a quote opens in this row and is not closed")
     assert found.lines == 2 + len(rest)
 
 
@@ -47,7 +47,7 @@ def test_a_text_of_several_lines_that_is_wrongly_quoted_stays_one_reject_that_na
     assert accepted(found) == [(5, "2")]
     (first, second) = rejected(found)
     assert first[:2] == (2, 2)
-    assert first[2].startswith("lines 2 to 3 were read as one row: wrong quoting: a quote inside a field is doubled")
+    assert first[2].startswith("lines 2 to 3 were read as one row: wrong quoting: double each quote inside a field")
     assert second == (4, 1, "4 fields where the header has 5")
 
 
@@ -59,7 +59,7 @@ def test_a_row_that_would_be_whole_with_others_inside_is_rejected_and_names_its_
     assert accepted(found) == [(5, "4")]
     ((line, lines, message),) = rejected(found)
     assert (line, lines) == (2, 3)
-    assert message.startswith("lines 2 to 4 were read as one row: a quote opens in the first of them")
+    assert message.startswith("lines 2 to 4 were read as one row: a quote opens on the first line")
 
 
 def test_put_in_again_as_it_is_such_a_row_is_taken(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_a_quoted_text_that_was_cut_into_fields_rejects_its_row(row: str, tmp_pa
     found = validated(TASKS + row, tmp_path, "tasks.csv")
     ((line, _, message),) = rejected(found)
     assert line == 2
-    assert message.startswith("wrong quoting: quotes inside two fields")
+    assert message.startswith("wrong quoting: two fields have quotes inside")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ patient_id = "patient_id"
 amount = "amount"
 paid_on = "paid_on"
 """
-TITLE = "line 4 is a title, and the header comes again below it"
+TITLE = "line 4 is a title with the header again below it"
 
 
 @pytest.mark.parametrize("title", ["Refunds\n", "Refunds,,,,\n", "Refunds\n\n"], ids=["alone", "padded", "spaced"])
@@ -87,7 +87,7 @@ def test_a_title_is_known_by_its_words(title: str, tmp_path: Path) -> None:
     """LEDGER-25: whatever decorates it or stands below it."""
     found = validated(PAYMENTS + payment("a") + title + "\n" + PAYMENTS + payment("b"), tmp_path)
     assert accepted(found) == [(2, "a")]
-    assert max(rejected(found))[2].startswith("line 3 is a title, and the header comes again below it")
+    assert max(rejected(found))[2].startswith("line 3 is a title with the header again below it")
 
 
 FEET = (
@@ -113,13 +113,13 @@ def test_a_title_that_the_feed_leaves_out_begins_no_other_table(tmp_path: Path) 
 
 
 OTHERS = {
-    "adjustment,patient_id,amount,entered_on,reason\n": "line 3 names columns otherwise than the header does",
-    "payment_id,patient_id,claim_id,paid_on,amount\n": "line 3 names columns otherwise than the header does",
-    "adjustment,patient_id,amount,icd10,Address 2\n": "line 3 names columns otherwise than the header does",
-    "check no,chart 2,NSF fee 2024,returned on,bank\n": "line 3 names columns otherwise than the header does",
-    "payment_id,check,reason\n": "line 3 names columns otherwise than the header does",
+    "adjustment,patient_id,amount,entered_on,reason\n": "line 3 names the columns differently from the header",
+    "payment_id,patient_id,claim_id,paid_on,amount\n": "line 3 names the columns differently from the header",
+    "adjustment,patient_id,amount,icd10,Address 2\n": "line 3 names the columns differently from the header",
+    "check no,chart 2,NSF fee 2024,returned on,bank\n": "line 3 names the columns differently from the header",
+    "payment_id,check,reason\n": "line 3 names the columns differently from the header",
     **{
-        f"{title}\n": "line 3 is a title, and the rows below it may be no payments received"
+        f"{title}\n": "line 3 is a title, so the rows below it may not be payments received"
         for title in (*("Voided receipts", "Refunds,,,,", "Bounced checks", "NSF", "*** Returned ***,,,,", "Downtown"),)
     },
 }

@@ -23,7 +23,7 @@ def rows(*keys: str, **cells: str) -> str:
 
 BAD = row(payment_id="cash", patient_id="walk-in", amount="waived")
 ABOVE = PAYMENTS + rows("R1", "R2")
-NAMES = "names columns otherwise than the header does"
+NAMES = "names the columns differently from the header"
 
 
 @pytest.mark.crossed
@@ -60,7 +60,7 @@ def test_payments_below_a_row_of_words_are_taken_and_the_row_is_named(tmp_path: 
     assert found.warnings == {"TEXT-BETWEEN": 1}
     [(line, said)] = [(each["line"], each["message"]) for each in table(found, "warnings")]
     assert line == 4
-    assert said.startswith("a text between rows that is no record; the 2 rows below it were taken")
+    assert said.startswith("a text between rows is not a record; the 2 rows below it were taken")
     assert not validated(ABOVE + BAD, tmp_path).warnings
 
 

@@ -85,8 +85,8 @@ def test_utf_8_that_a_feed_reads_as_another_encoding_is_rejected(read: Read) -> 
     keys, rejects = read(feed, HEAD + task("a", "Größe") + task("b"))
     assert (keys, [line for line, *_ in rejects]) == (["b"], [2])
     assert rejects[0][2] == (
-        'the row is UTF-8 and was read as windows-1252; say encoding = "utf-8" in the feed file, '
-        "or export all of it in one encoding"
+        'the row is UTF-8 and was read as windows-1252; set encoding = "utf-8" in the feed file, '
+        "or export all rows in one encoding"
     )
     assert read(feed, HEAD + task("a", "Größe"), "windows-1252")[0] == ["a"]
 
@@ -104,7 +104,7 @@ def test_a_row_that_is_whole_by_another_key_says_which(row: str, key: str, read:
     """FEED-FILE-02."""
     keys, ((line, _, message),) = read(FEED, HEAD + row + task("b"))
     assert (keys, line) == (["b"], 2)
-    assert message.endswith(f"; it is whole with {key} in the feed file")
+    assert message.endswith(f"; the row is whole with {key} in the feed file")
 
 
 def quoted(sign: str) -> str:
@@ -131,7 +131,7 @@ def test_a_header_that_lacks_columns_names_the_keys_that_mend_it(export: str, ke
     """FEED-FILE-02, FEED-FILE-08: and the export is read with them."""
     with pytest.raises(UnreadableFile) as refused:
         read(FEED, export)
-    assert str(refused.value).endswith(f" with {keys}: say so in the feed file")
+    assert str(refused.value).endswith(f" if you set {keys} in the feed file")
     assert read(keys.replace(" and ", "\n") + FEED, export)[0] == ["a"]
 
 
@@ -168,7 +168,7 @@ def test_a_sample_of_answers_is_checked_by_the_questionnaires_of_the_home(
     ("cells", "said"),
     [
         ("a,call,done,d1,2026-03-01", "problem in status: "),
-        ("b,call,requested,d1,2026-02-30", "problem in due: no date or time that exists in the calendar"),
+        ("b,call,requested,d1,2026-02-30", "problem in due: not a date or time of the calendar"),
         (f"c,call,requested,{'d' * 65},", "problem in who: "),
         ("d,call,requested,,", "problem in who: the column is required and empty here"),
     ],

@@ -24,7 +24,7 @@ def test_the_first_rows_of_a_sample_are_shown_as_what_they_become(
     assert "bank_1.txt: line 1: taken\n  payment_id  17-1\n  patient_id  Patient/p1\n  amount      1250.00\n" in shown
     assert "bank_1.txt: line 3: not taken\n" in shown
     assert "bank_1.txt: line 6: rejected: 5 fields where the first row has 7\n" in shown
-    assert "  problem in #5: no date or time" in shown
+    assert "  problem in #5: not a date or time" in shown
 
 
 def test_a_sample_shows_refunds_and_answers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,7 +33,7 @@ def test_a_sample_shows_refunds_and_answers(capsys: pytest.CaptureFixture[str]) 
     assert run(["feeds", "check", str(folder / "kasse.toml"), "--sample", str(folder / "Kassenbuch_05.csv")]) == 0
     shown = capsys.readouterr().out
     assert "problem in Betrag: a refund" in shown
-    assert "ends with a row with Beleg starts with Summe, that says rows from Patient and amount from Betrag" in shown
+    assert "ends with a row where Beleg starts with Summe, with rows from Patient and amount from Betrag" in shown
     folder = GOLDEN / "wide_answers" / "input"
     assert (
         run(["feeds", "check", str(folder / "mood.toml"), "--sample", str(folder / "mood_1.csv"), "--rows", "1"]) == 0
@@ -49,7 +49,7 @@ def test_a_sample_shows_that_a_feed_of_whole_resources_takes_no_other_rows(
     export = written(tmp_path, "till.ndjson", '{"payment_id": "1"}\n{"resourceType": "PaymentNotice"}\n')
     assert run(["feeds", "check", str(feed), "--sample", str(export)]) == 0
     shown = capsys.readouterr().out
-    assert "till.ndjson: line 1: rejected: no FHIR resource: this feed takes PaymentNotice\n" in shown
+    assert "till.ndjson: line 1: rejected: not a FHIR resource; this feed takes only PaymentNotice\n" in shown
     assert "till.ndjson: of the first 2 rows 1 rejected, 1 taken\n" in shown
 
 
@@ -85,7 +85,7 @@ def test_a_sample_that_no_feed_takes_or_that_cannot_be_read_says_so(
             "http://loinc.org|69737-5",
             "problem in questionnaire (constant): no active questionnaire has this name or code",
         ),
-        ("GAD7", "problem in questionnaire (constant): no active questionnaire is known by this, so that no option"),
+        ("GAD7", "problem in questionnaire (constant): no active questionnaire has this id, name or code, so options"),
     ],
 )
 def test_a_questionnaire_that_is_not_there_is_one_problem_and_not_one_for_each_question(

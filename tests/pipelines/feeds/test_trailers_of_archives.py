@@ -37,7 +37,7 @@ def total(rows: int) -> str:
 
 
 WHOLE = row("a") + row("b") + total(2), row("c") + total(1)
-CUT_OFF = "till-1.csv has no trailer row, with which its feed says it ends; it may have been cut off"
+CUT_OFF = "till-1.csv has no trailer row, but its feed says that it ends with one; it may be cut off"
 
 
 @pytest.mark.parametrize("totals", ["", ROWS, AMOUNT, f"{ROWS}\n{AMOUNT}"])
@@ -70,7 +70,7 @@ def test_a_last_trailer_that_says_no_totals_does_not_tell_of_the_files_before(tm
         (3, ROWS, None),
         (3, AMOUNT, None),
         (4, ROWS, "the trailer on till-2.csv, line 3 says 4 rows, the file has 3"),
-        (4, AMOUNT, "the trailer on till-2.csv, line 3 says another amount than the rows of the file have"),
+        (4, AMOUNT, "the trailer on till-2.csv, line 3 says a different amount than the rows of the file have"),
     ],
 )
 def test_the_last_file_alone_may_say_the_totals_of_all(
@@ -101,4 +101,4 @@ def test_amounts_of_all_files_are_compared_with_those_of_all_trailers(tmp_path: 
     """FEED-FILE-08"""
     first = row("a") + "TOTAL,1,2.49,\n"
     found = validated(archive(first, WHOLE[1]), tmp_path, "till.zip", FEED.format(totals=AMOUNT))
-    assert found.control_mismatch == "the trailers say another amount than the rows of the file have"
+    assert found.control_mismatch == "the trailers say a different amount than the rows of the file have"

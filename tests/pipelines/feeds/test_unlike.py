@@ -18,18 +18,18 @@ ROW = ["P-1", "Ada Lovelace", "12.50", "2026-01-02", ""]
     [
         (
             ["Payment ID", "PATIENT_ID", "amount", "paid_on", "claim_id"],
-            "has 'Payment ID' where the feed names 'payment_id', 'PATIENT_ID' where the feed names 'patient_id'; check",
+            "has 'Payment ID', but the feed names 'payment_id'; 'PATIENT_ID', but the feed names 'patient_id'; check",
         ),
         (
             ["pay\nment_id", "patient\x1b_id", "amount", "paid_on"],
-            r"has 'pay\nment_id' where the feed names 'payment_id', 'patient\x1b_id' where the feed names 'patient_id'",
+            r"has 'pay\nment_id', but the feed names 'payment_id'; 'patient\x1b_id', but the feed names 'patient_id'",
         ),
-        ([";".join(OURS)], "takes; the file seems to be delimited by ';', where the feed says ','; check"),
-        ([";".join(OURS).upper()], "takes; the file seems to be delimited by ';', where the feed says ','; check"),
-        (["\t".join(OURS)], "takes; the file seems to be delimited by tabs, where the feed says ','; check"),
+        ([";".join(OURS)], "takes; the file seems to be delimited by ';', but the feed says ','; check"),
+        ([";".join(OURS).upper()], "takes; the file seems to be delimited by ';', but the feed says ','; check"),
+        (["\t".join(OURS)], "takes; the file seems to be delimited by tabs, but the feed says ','; check"),
         (
             ROW,
-            "a column that the feed names, so it may be no header (header = 0 and columns by position, where there",
+            "a column that the feed names, so it may not be a header (if the file has none, set header = 0 and name",
         ),
         ([";".join(ROW)], "takes; none of the 1 field of that line is a column that the feed names"),
         (
@@ -58,5 +58,5 @@ def test_a_column_whose_name_is_the_position_of_another_fails_the_file(tmp_path:
         if fits:
             assert validated(rows, folder, "till.csv", toml).accepted == 1
         else:
-            with pytest.raises(UnreadableFile, match="the feed names column #1 by its position, and another column"):
+            with pytest.raises(UnreadableFile, match="the feed names column #1 by its position, but another column"):
                 validated(rows, folder, "till.csv", toml)

@@ -183,7 +183,7 @@ ENDLESS = ["INF", "-inf", "Infinity", "1e999"]
 def test_an_invalid_date_refuses_the_file_and_names_the_cell(written: str, style: int, tmp_path: Path) -> None:
     """FEED-FILE-02: the reader of the sheet stops there, in whatever column it is."""
     none = f'<c r="{{at}}" s="{style}"><v>{written}</v></c>'.encode()
-    said = f"the cell E3 is a date or time, and its number is {written}, which is none; correct it in the workbook"
+    said = f"the cell E3 has the format of a date or time, but its number, {written}, is not one; correct it in the"
     with pytest.raises(UnreadableFile, match=re.escape(said)):
         read(one_sheet([*HEADER, "Memo"], row("a"), [*row("b"), none]), tmp_path)
 
@@ -199,8 +199,8 @@ def test_an_invalid_number_rejects_its_row_in_any_format(written: str, style: in
     found = read(one_sheet([*HEADER, "Memo"], row(none), row("a", none), [*row("b"), none]), tmp_path)
     assert accepted(found) == [(4, "b")]
     assert [message for _, _, message in rejected(found)] == [
-        f"the cell A2 has the error {written} and no value",
-        f"the cell C3 has the error {written} and no value",
+        f"the cell A2 has the error {written} instead of a value",
+        f"the cell C3 has the error {written} instead of a value",
     ]
 
 
@@ -211,8 +211,8 @@ def test_cells_without_a_value_reject_their_row(tmp_path: Path) -> None:
     found = read(one_sheet(*cells), tmp_path)
     assert accepted(found) == [(4, "b")]
     assert [message for _, _, message in rejected(found)] == [
-        "the cell C2 has the error #N/A and no value",
-        "the cell A3 has a number of more than 15 digits, of which a workbook keeps 15: enter a text",
+        "the cell C2 has the error #N/A instead of a value",
+        "the number in the cell A3 has more than the 15 digits that a workbook keeps; enter it as text",
     ]
 
 
@@ -232,19 +232,19 @@ AGAIN = sheet([HEADER, row("a"), row("b"), row("c")])
 ODD = {
     "a row twice": (
         workbook({"P": re.sub(r'r="([A-D]?)4"', r'r="\g<1>2"', AGAIN)}),
-        "row 2 of the sheet, or a cell in it, comes twice, of which one would be lost",
+        "the sheet has row 2, or a cell in it, twice, and one of the two would be lost",
     ),
     "a row twice without names of cells": (
         workbook({"P": re.sub(r' r="[A-D][0-9]"', "", AGAIN).replace('<row r="3">', '<row r="2">')}),
-        "row 2 of the sheet, or a cell in it, comes twice",
+        "the sheet has row 2, or a cell in it, twice",
     ),
-    "cells of another row": (workbook({"P": re.sub(r'r="([A-D])3"', r'r="\g<1>2"', AGAIN)}), "row 2 of the sheet, or"),
-    "a cell twice": (workbook({"P": AGAIN.replace('r="B3"', 'r="A3"')}), "row 3 of the sheet, or a cell in it"),
+    "cells of another row": (workbook({"P": re.sub(r'r="([A-D])3"', r'r="\g<1>2"', AGAIN)}), "the sheet has row 2, or"),
+    "a cell twice": (workbook({"P": AGAIN.replace('r="B3"', 'r="A3"')}), "the sheet has row 3, or a cell in it"),
     "a merged header": (one_sheet(HEADER, row("a"), merged=("A1:B1",)), "cells of the header are merged (A1 to B1)"),
     "a header over two rows": (one_sheet(HEADER, row("a"), merged=("A1:A2",)), "of the header are merged (A1 to A2)"),
     "merged rows": (one_sheet(HEADER, row("a"), row("b"), merged=("B2:B3",)), "of the rows are merged (B2 to B3)"),
     "formulas without values": (one_sheet(HEADER, row("a", NO_VALUE)), "1 formula has no value, the first in C2"),
-    "1904": (workbook({"P": sheet([HEADER, row("a")])}, is_1904=True), "say so in the feed file: dates_since = 1904"),
+    "1904": (workbook({"P": sheet([HEADER, row("a")])}, is_1904=True), "set dates_since = 1904 in the feed file"),
     "two sheets": (
         workbook({"P": sheet([HEADER, row("a")]), "Q": sheet([HEADER])}),
         'the workbook has the sheets "P", "Q"; name one in the feed: sheet = "P"',
@@ -255,33 +255,33 @@ ODD = {
     ),
     "another table beside": (
         one_sheet([*HEADER, None, "Receipt", "Refund"], row("a")),
-        "two tables stand side by side, and both have Receipt",
+        "two tables are side by side, and both have the column Receipt",
     ),
     "a cell of 3 MB": (one_sheet(HEADER, row("x" * 3_000_000)), "the cell A2 has a text longer than 2 MiB; check that"),
     "endless merged cells": (
         one_sheet(HEADER, row("a"), merged=("A9:B9",) * 100_001),
-        "the sheet merges cells in more than 100,000 places; undo that",
+        "the sheet has merged cells in more than 100,000 places; unmerge them",
     ),
     "endless formats": (
         workbook({"P": sheet([HEADER, row("a")])}, parts={"xl/styles.xml": MANY_STYLES}),
-        "the workbook is damaged or of another make",
+        "the workbook is damaged, or is not a usual .xlsx",
     ),
     "an endless format": (
         workbook({"P": sheet([HEADER, row("a")])}, parts={"xl/styles.xml": LONG_FORMAT}),
-        "the workbook is damaged or of another make",
+        "the workbook is damaged, or is not a usual .xlsx",
     ),
     "an endless tag": (
         workbook({"P": sheet([HEADER, row("a")])}, parts={"xl/sharedStrings.xml": f"<sst a='{'x' * (6 << 20)}'/>"}),
         "xl/sharedStrings.xml has a tag of more than 4 MiB; save the workbook as .xlsx once more",
     ),
     "a password": (encrypted(), "the workbook has a password; save it without one"),
-    "an older workbook": (encrypted().replace(b"E\0n", b"O\0n"), "the workbook is damaged or of another make"),
-    "a text": (b"Receipt,Patient\n", "the workbook is damaged or of another make; save it as .xlsx once more"),
-    "cut off": (one_sheet(HEADER, row("a"))[:-400], "the workbook is damaged or of another make"),
-    "broken XML": (workbook({"P": "<worksheet><sheetData><row>"}), "the workbook is damaged or of another make"),
-    "entities": (workbook({"P": ENTITIES}), "the workbook is damaged or of another make"),
+    "an older workbook": (encrypted().replace(b"E\0n", b"O\0n"), "the workbook is damaged, or is not a usual .xlsx"),
+    "a text": (b"Receipt,Patient\n", "the workbook is damaged, or is not a usual .xlsx; save it as .xlsx again"),
+    "cut off": (one_sheet(HEADER, row("a"))[:-400], "the workbook is damaged, or is not a usual .xlsx"),
+    "broken XML": (workbook({"P": "<worksheet><sheetData><row>"}), "the workbook is damaged, or is not a usual .xlsx"),
+    "entities": (workbook({"P": ENTITIES}), "the workbook is damaged, or is not a usual .xlsx"),
     "an odd place": (workbook({"P": sheet([[b'<c r="ZZZ1"><v>1</v></c>']])}), "the workbook is damaged"),
-    "no header": (one_sheet([]), "there is nothing on line 1 or after it within 1,000 rows"),
+    "no header": (one_sheet([]), "there is no header on line 1 or below it within 1,000 rows"),
     "another header": (one_sheet(["A", "B"], ["a", "b"]), "the header lacks Receipt, Patient, Amount, Date"),
     "a cell far away": (workbook({"P": FAR}), "the sheet has more than 6,000,000 cells"),
     "corrected rejects": (one_sheet(["_reject_id", "_reasons", *HEADER]), "save the file as CSV UTF-8"),
@@ -309,7 +309,7 @@ def test_a_workbook_with_more_shared_texts_than_cells_is_refused(
     content = workbook({"P": sheet([HEADER, row("a")])}, parts=texts)
     assert accepted(read(content, tmp_path)) == [(2, "a")]
     monkeypatch.setattr(workbook_parts, bound, most)
-    with pytest.raises(UnreadableFile, match=r"till.xlsx: the cells share more than .*; export the sheet as CSV"):
+    with pytest.raises(UnreadableFile, match=r"till.xlsx: the workbook has more than .*; export the sheet as CSV"):
         read(content, tmp_path)
 
 
@@ -324,7 +324,7 @@ def test_a_sheet_that_is_not_there_is_named(more: str, fragment: str, tmp_path: 
 
 
 def test_a_header_that_is_not_found_by_its_cell_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableFile, match='there is no cell "Beleg" within'):
+    with pytest.raises(UnreadableFile, match='there is no header with the cell "Beleg" within'):
         read(one_sheet(HEADER), tmp_path, 'header_has = "Beleg"')
 
 
@@ -349,7 +349,7 @@ def test_a_workbook_that_counts_from_1904_does_so_in_every_cell(tmp_path: Path) 
 def test_a_workbook_that_counts_from_1900_where_its_feed_says_1904_is_refused(tmp_path: Path) -> None:
     """FEED-FILE-08: only if the feed reads plain numbers as days. Date cells are read correctly in any case."""
     content = one_sheet(HEADER, row("a"))
-    with pytest.raises(UnreadableFile, match="count from 1900, and its feed says dates_since = 1904; describe such"):
+    with pytest.raises(UnreadableFile, match="count from 1900, but its feed file has dates_since = 1904; write a feed"):
         read(content, tmp_path, 'dates_since = 1904\ndates = ["excel"]')
 
 
@@ -362,7 +362,7 @@ def test_a_hidden_sheet_that_is_not_read_is_a_warning(tmp_path: Path) -> None:
         found = read(content, folder, more)
         assert [key for _, key in accepted(found)] == keys
         assert found.warnings == ({} if more else {"WORKBOOK-SHEETS": 1})
-    said = 'sheets that the workbook hides are not read: "Q"; the feed file may name one (sheet)'
+    said = 'hidden sheets were not read: "Q"; to read one, name it in the feed file (sheet)'
     assert [each["message"] for each in rows(read(content, tmp_path), "warnings")] == [said]
 
 
@@ -397,7 +397,7 @@ def test_a_far_cell_with_an_empty_text_is_as_far_as_any(cell: str, tmp_path: Pat
 def test_an_invalid_number_of_shared_texts_is_refused(part: str, tmp_path: Path) -> None:
     """FEED-FILE-02: the reader of the sheet would ask for 2 TB, and end the program."""
     texts = {part: f'<sst {MAIN} uniqueCount="99999999999"><si><t>a</t></si></sst>'}
-    with pytest.raises(UnreadableFile, match="the cells share more than"):
+    with pytest.raises(UnreadableFile, match="the workbook has more than"):
         read(workbook({"P": sheet([HEADER, row("a")])}, parts=texts), tmp_path)
 
 

@@ -273,7 +273,7 @@ def test_an_object_that_a_program_put_below_no_name_holds_up_no_other_and_is_nam
     beyond.put("older/payments-5.csv", "k5,p1,5.00,2026-03-01,")
     for _ in range(2):
         code, out, err = chartferry("import")
-        said = "its name is no path, and may hide objects whose names sort before it: rename or remove it"
+        said = "its name is not a path, and may hide objects whose names sort before it: rename or remove it"
         assert (code, said in out + err, amounts(target)) == (4, True, [2.0, 3.0])
     del beyond.bucket.objects[f"in/box/{name}"]
     beyond.put("payments-6.csv", "k6,p1,6.00,2026-03-01,")
@@ -299,7 +299,7 @@ def test_an_object_whose_name_has_a_control_character_is_named_and_what_sorts_be
     for _ in range(2):
         code, out, err = chartferry("import")
         said = f"in/box/{shown}"
-        why = "its name is no path, and may hide objects whose names sort before it"
+        why = "its name is not a path, and may hide objects whose names sort before it"
         assert (code, said in out + err, why in out + err, amounts(target)) == (4, True, True, seen)
     del beyond.bucket.objects[f"in/box/{name}"]
     asked("import")
@@ -316,7 +316,7 @@ def test_an_unreadable_name_that_no_listing_gets_past_is_named_and_nothing_is_lo
     beyond.put("a\tb.csv", "k1,p1,1.00,2026-03-01,")
     beyond.put("payments-2.csv", "k2,p1,2.00,2026-03-01,")
     code, out, err = chartferry("import")
-    said = r"s3://bucket/in/box: the name of an object is no path (in/box/a\tb.csv), so that none can be listed"
+    said = r"s3://bucket/in/box: the name of an object is not a path (in/box/a\tb.csv), so no object can be listed"
     assert (code, said in out + err) == (6, True)
     del beyond.bucket.objects["in/box/a\tb.csv"]
     assert states(asked("import")) == [("payments-2.csv", "finished")]

@@ -47,4 +47,4 @@ def test_a_batch_without_an_end_is_named_while_another_target_is_loaded(home, ta
         other.valid_tokens.add("fixed")
         monkeypatch.setenv("FHIR_BASE_URL", other.url)
         said = chartferry("import")[1]
-    assert "also knows the target urn:uuid:fake, where batches without an end wait (1)" in said
+    assert "also knows the target urn:uuid:fake, with 1 unfinished batch" in said

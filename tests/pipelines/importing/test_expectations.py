@@ -162,10 +162,10 @@ def test_expectations_make_no_other_feed(tmp_path):
 @pytest.mark.parametrize(
     ("more", "wrong"),
     [
-        ("[expect]\nrows = [5, 2]", r"expect: the smaller bound comes first"),
-        ("[expect]", r"expect: one of by, rows, amount, set_aside, history is expected"),
+        ("[expect]\nrows = [5, 2]", r"expect: write the smaller bound first"),
+        ("[expect]", r"expect: needs at least one of by, rows, amount, set_aside, history"),
         ('[expect]\nby = "9"', r"expect\.by: "),
-        ("[expect]\nrow = [1, 2]", r"expect\.row: no such key; did you mean rows"),
+        ("[expect]\nrow = [1, 2]", r"expect\.row: unknown key; did you mean rows"),
     ],
 )
 def test_an_impossible_expectation_is_named(more, wrong, tmp_path):

@@ -90,7 +90,8 @@ def test_a_file_that_two_feeds_take_is_left_and_the_others_are_imported(chartfer
     (home / "inbox" / "payments.csv").write_text(rows(2))
     code, out, _ = chartferry("import")
     assert code == 4
-    assert f"{home}/inbox/s-x.csv: shop.toml and till.toml: files: both take s-x.csv; left where it is" in out
+    said = "shop.toml and till.toml: files: both take s-x.csv; change one of them; left where it is"
+    assert f"{home}/inbox/s-x.csv: {said}" in out
     assert len(target.of("PaymentNotice")) == 1
 
 

@@ -51,7 +51,7 @@ def test_an_import_of_other_files_names_what_has_no_end(killed, home, target, ch
         each.name for each in (home / "batches").iterdir() if "payments-1.csv" in str(list(each.glob("source/*")))
     ]
     assert code == 0
-    assert f"note: {batch} (payments-1.csv) has no end yet: chartferry import goes on with it" in out.splitlines()
+    assert f"note: {batch} (payments-1.csv) is not finished yet; chartferry import goes on with it" in out.splitlines()
     assert asked("import")["totals"]["created"] == 1
     assert asked("import", other)["without_end"] == []
     assert len(target.of("PaymentNotice")) == 2
@@ -62,7 +62,7 @@ def test_what_has_no_end_and_is_not_in_this_home_is_named(killed, home, target, 
     [folder] = (home / "batches").glob("payments-*")
     shutil.rmtree(folder)
     code, out, _ = chartferry("import")
-    named = f"note: files without an end that are not in this home: payments-1.csv ({folder.name}); chartferry import"
+    named = f"note: unfinished files that are not in this home: payments-1.csv ({folder.name}); chartferry import"
     assert (code, named in out) == (0, True)
     assert asked("import")["not_here"] == [folder.name]
     (home / "inbox" / "payments-1.csv").write_text(PAYMENTS + "A,p1,10.00,2026-03-01,\n")

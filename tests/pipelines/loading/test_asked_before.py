@@ -11,10 +11,12 @@ from pipelines.loading import lookup_before_sending
 from tests.support.fake_target import FakeTarget, identifiers, serving
 from tests.support.work import Work, payment
 
-IGNORED = "the target does not search by identifier: rows that another home has sent are sent once more"
+IGNORED = (
+    "the target does not search by identifier: rows that another home has sent would not be found, and are sent again"
+)
 NOT_SHOWN = (
     "the target does not show by its identifier what is known to be there:"
-    " rows that another home has sent are sent once more"
+    " rows that another home has sent would not be found, and are sent again"
 )
 
 
@@ -80,8 +82,8 @@ def test_what_is_there_with_other_content_or_several_times_is_a_reject(homes, ta
     target.stored["again"] = bodies["k2"] | {"id": "again"}
     assert two.run(payments(0, 1, 2)).counts == {"adopted": 1, "refused": 2}
     assert sorted((row["rule_id"], row["message"], row["retryable"]) for row in two.table("reject_reason")) == [
-        ("KEY-TAKEN", "the target has another resource under this key", False),
-        ("KEY-TAKEN", "the target has several resources under this key", False),
+        ("KEY-TAKEN", "the target has a resource with this key, but with other content", False),
+        ("KEY-TAKEN", "the target has several resources with this key", False),
     ]
     assert len(target.stored) == 4
 
@@ -184,5 +186,5 @@ def test_what_has_the_key_in_other_letters_is_another_records(tmp_path):
         assert work.run(more, "payments-2").counts == {"created": 1, "refused": 1}
         assert work.states()["K16"] == "refused"
         [reason] = work.table("reject_reason")
-        assert (reason["rule_id"], "differs from this one in case" in reason["message"]) == ("KEY-TAKEN", True)
+        assert (reason["rule_id"], "differs from this one only in case" in reason["message"]) == ("KEY-TAKEN", True)
         work.agree()

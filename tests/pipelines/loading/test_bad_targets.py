@@ -67,11 +67,11 @@ def loaded_once(work, rows, loaded):
     [
         (
             {"says": TRANSACTION, "does_not": ["transaction"]},
-            "the target says transaction and takes none: rows go one by one",
+            "the target says that it takes a transaction, but refuses it, so rows are sent one by one",
         ),
         (
             {"says": TRANSACTION, "does_not": ["conditional"]},
-            "the target says conditional create and ignores the condition: rows are looked up before they are repeated",
+            "the target says conditional create, but ignores the condition, so rows are looked up before a repeat",
         ),
     ],
     ids=["transaction", "condition"],
@@ -101,7 +101,7 @@ def test_a_condition_is_kept_only_if_the_answer_names_what_it_found(at, monkeypa
         loaded = load(replace(at.load(at.batch(rows), lease), progress=progress))
     loaded_once(at, rows, loaded)
     assert progress.said == [
-        "the target says conditional create and ignores the condition: rows are looked up before they are repeated"
+        "the target says conditional create, but ignores the condition, so rows are looked up before a repeat"
     ]
 
 
@@ -153,7 +153,7 @@ def test_keys_that_differ_in_case_alone_are_one_to_some_targets(at, monkeypatch,
     assert at.states()["K4"] == "refused"
     [reason] = at.table("reject_reason")
     assert reason["message"] == (
-        "the target has a resource under a key that differs from this one in case, blanks or accents alone"
+        "the target has a resource with a key that differs from this one only in case, blanks or accents"
     )
     at.agree()
 
@@ -182,7 +182,7 @@ def test_of_several_matches_of_a_condition_the_one_with_exactly_the_key_is_the_r
             assert two.run([*others, *rows]).counts == {"adopted": 27, "created": 1, "refused": 1}
             assert two.states()["b"] == "refused"
             assert [each["message"] for each in two.table("reject_reason")] == [
-                "the target has several resources under this key"
+                "the target has several resources with this key"
             ]
 
 

@@ -7,7 +7,7 @@ from tests.support.fake_target import FakeTarget, serving
 from tests.support.work import Work, payment
 
 BATCH = ["batch", "conditional", "identifier", "searched"]
-WORDS = "the target answers the entries of a batch in another order than they were sent: rows go one by one"
+WORDS = "the target answers the entries of a batch in another order than they were sent, so rows are sent one by one"
 
 
 @pytest.fixture(params=[False, True], ids=["by place alone", "with resources"])

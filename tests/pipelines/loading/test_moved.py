@@ -79,7 +79,7 @@ def test_what_has_a_records_id_without_its_identifier_is_never_changed(batch, ta
     second["identifier"] = [{**third["identifier"][0], "value": "x1"}]
     found = asked("undo", batch)
     assert (found["exit_code"], found["taken"], found["not_taken"]) == (3, 1, 2)
-    assert all("what is there does not have its identifier" in why for why in found["left"].values())
+    assert all("the resource under its id " in why for why in found["left"].values())
     assert [target.stored[body["id"]]["status"] for body in (first, second, third)] == [*["requested"] * 2, "cancelled"]
     _, out, err = chartferry("import", "--again", batch)
     assert "1 left as they are: the resources with their ids have no identifier" in err, out + err

@@ -68,7 +68,7 @@ def test_what_another_home_has_taken_back_is_not_taken_for_there(home, target, a
     (home.parent / "other" / "inbox" / f"{kind}.csv").write_text(FILES[kind])
     [found] = other("import")["batches"]
     assert (found["state"], found["counts"]["adopted"], living()) == ("finished", 2, [])
-    assert "2 rows are at the target under their keys and have been taken back there" in found["message"]
+    assert "2 records are at the target under their keys, but were taken back there" in found["message"]
     assert other("import", "--again", batch)["totals"]["created"] == 2
     assert asked("import", "--again", batch)["totals"]["adopted"] == 2
     assert len(living()) == 2
@@ -115,6 +115,6 @@ def test_tasks_that_say_something_else_than_their_rows_are_told_of(home, target,
     [found] = json.loads(capsys.readouterr().out)["batches"]
     assert (found["counts"]["adopted"], target.stored) == (2, before)
     assert (
-        "1 task was at the target already with another status, person, due time or label than its row"
+        "1 task was at the target already, with another status, person, due time or label than its row"
         in (found["message"])
     )

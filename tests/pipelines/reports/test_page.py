@@ -145,7 +145,7 @@ def test_a_failed_file_needs_a_look_until_its_records_are_answered_or_its_rows_p
     assert problems(world) == [payments]
     shutil.rmtree(world.home / "batches" / "payments-000000000001")
     html, shown = page(world)
-    assert "needs a look" not in html.lower()
+    assert "needs attention" not in html.lower()
     answered = "not loaded, answered since"
     assert [row[2] for row in shown.table("Files")[1:]] == ["loaded", "loaded", "loaded", answered, answered, ""]
 
@@ -221,12 +221,12 @@ def test_every_problem_of_now_is_told_with_what_to_do(paid: tuple[World, str]) -
         [
             "payments.csv",
             "1 row was sent, and the outcome is not known.",
-            "chartferry doubts resolve looks each row up again, and names what may be it at the target.",
+            "chartferry doubts resolve looks each row up again, and names the resources that may be the row's.",
         ],
         [
             "payments.csv",
             "1 record is set aside.",
-            "chartferry rejects export; the rules below say what to do about each.",
+            "chartferry rejects export writes them to files; the rules below say what to do about each.",
         ],
     ]
 
@@ -270,8 +270,8 @@ def test_one_absurd_amount_is_left_out_of_the_sums_and_told_by_its_rule_with_wha
         ]
     ]
     assert shown.table("Money")[-1] == ["Total", "$64.17", "$44.05", "$10.07", "$10.05"]
-    assert "1 amount is above $9,999,999.99, which no payment may have, and left out of every sum" in html
-    assert "of $64.17 received, repeats counted once, absurd amounts apart" in html
+    assert "1 amount is above $9,999,999.99, too high for a payment, and left out of every sum" in html
+    assert "of $64.17 received, repeats counted once, impossible amounts left out" in html
 
 
 def rejects(world: World, rule: str, messages: list[str], first: int = 2, cents: int = 100, patients: int = 1) -> None:
@@ -323,7 +323,7 @@ def test_the_page_says_when_reference_data_was_loaded_after_its_reports_were_rea
     os.utime(note, (after, after))
     html, _ = page(world)
     assert says in html
-    assert "reference data was loaded on 02 March 2026, 12:00 UTC and may hold others." in html
+    assert "Reference data was loaded on 02 March 2026, 12:00 UTC, and its reports may be missing here." in html
     os.utime(note, (1, 1))
     assert says not in page(world)[0]
 

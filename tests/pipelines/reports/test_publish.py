@@ -283,7 +283,7 @@ def test_amounts_that_nobody_can_have_meant_are_published(
         (summed, summed, Decimal("0.00"))
     ]
     page = (world.home / "published" / "report.html").read_text()
-    assert "above $9,999,999.99, which no payment may have, and left out of every sum" in page
+    assert "above $9,999,999.99, too high for a payment, and left out of every sum" in page
 
 
 def test_every_publication_is_on_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def test_results_of_reports_are_read_by_id_and_joined_to_their_reports(world: Wo
         ("r2", "o1", "read"),
     ]
     said = "Of 4 results that reports name, 1 is of another patient than its report's and 1 is not at the target"
-    assert world.published.remarks == [f"diagnostic_report_result: {said}: state says which."]
+    assert world.published.remarks == [f"diagnostic_report_result: {said}: the column state says which."]
     world.results = [result("o1", 6.2)]
     world.publish()
     assert world.rows("SELECT observation_id, value, changes FROM observation") == [("o1", 6.2, 1)]
@@ -107,7 +107,7 @@ def test_results_that_could_not_be_read_are_told_as_last_read_and_not_as_missing
         "Results of reports could not be read from the target since 02 March 2026, 12:00 UTC: "
         "rows made of them are as last read, on 01 March 2026, 12:00 UTC, and new ones are missing."
     )
-    few = "Of 2 results that reports name, 1 was not read: state says which."
+    few = "Of 2 results that reports name, 1 was not read: the column state says which."
     of = {said: set(names.split(", ")) for names, _, said in (each.partition(": ") for each in world.published.remarks)}
     series = {"result_by_patient", "result_by_code"}
     assert of == {

@@ -255,10 +255,10 @@ VALID = 'name = "Own"\nquestionnaires = ["q1"]\nquestions = ["a"]\n'
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("name", "scores/own.toml is no TOML: "),
+        ("name", "scores/own.toml is not valid TOML: "),
         ('questions = ["a"]', "scores/own.toml: `name` is missing"),
-        (VALID.replace("questions", "question"), "scores/own.toml: there is no setting `question`: there are name, "),
-        (VALID + "formula = 1", "scores/own.toml: there is no setting `formula`: there are name, questionnaires, "),
+        (VALID.replace("questions", "question"), "scores/own.toml: there is no setting `question`; possible: name, "),
+        (VALID + "formula = 1", "scores/own.toml: there is no setting `formula`; possible: name, questionnaires, "),
         (VALID + 'method = "product"', "scores/own.toml: `method` is sum or mean"),
         (VALID + "missing_allowed = -1", "scores/own.toml: `missing_allowed` is a number of questions, from 0"),
         (VALID + '[values]\nno = "1"', "scores/own.toml: `values` is a table: option = number"),

@@ -85,8 +85,8 @@ def test_who_is_not_found_or_found_twice_is_a_reject_that_can_be_tried_again(hom
         reasons = ledger.tables()["reject_reason"].to_pylist()
     assert lines == [3, 4]
     assert [(each["rule_id"], each["message"]) for each in reasons] == [
-        ("TARGET-07", "the target has no Patient with this identifier of urn:cards"),
-        ("TARGET-07", "the target has several resources Patient with this identifier of urn:cards"),
+        ("TARGET-07", "the target has no Patient with this identifier (system urn:cards)"),
+        ("TARGET-07", "the target has more than one Patient with this identifier (system urn:cards)"),
     ]
     people(other, "15", "C")
     del other.stored["14"]
@@ -213,10 +213,16 @@ def test_a_feed_is_tried_without_a_target_by_a_stand_in(home, other, chartferry)
 @pytest.mark.parametrize(
     ("walk", "why"),
     [
-        ('{ reference = "identifier", type = "Patient" }', 'type and system alone go with reference = "identifier"'),
-        ('{ reference = "name", type = "Patient", system = "x" }', "Input should be 'identifier'"),
-        ('{ file = "x.csv", from = "a", to = "b", system = "x" }', 'type and system go with reference = "identifier"'),
-        ('{ reference = "identifier", type = "Group", system = "x" }', "Input should be 'Patient' or 'Practitioner'"),
+        (
+            '{ reference = "identifier", type = "Patient" }',
+            'reference = "identifier" needs type and system, and no other key',
+        ),
+        ('{ reference = "name", type = "Patient", system = "x" }', "must be 'identifier'"),
+        (
+            '{ file = "x.csv", from = "a", to = "b", system = "x" }',
+            'type and system are only allowed with reference = "identifier"',
+        ),
+        ('{ reference = "identifier", type = "Group", system = "x" }', "must be 'Patient' or 'Practitioner'"),
     ],
 )
 def test_what_is_wrong_in_such_a_crosswalk_is_one_sentence(tmp_path, walk, why):

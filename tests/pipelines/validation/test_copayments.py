@@ -222,4 +222,4 @@ def test_a_file_is_confirmed_only_by_what_it_waits_for(home, target, asked, char
 
 def test_other_kinds_have_no_copayments(tmp_path, chartferry):
     (tmp_path / "a.toml").write_text(FEED.replace('kind = "payments"', 'kind = "tasks"'))
-    assert "copayments: goes with kind = 'payments'" in chartferry("feeds", "check", tmp_path / "a.toml")[2]
+    assert "copayments: only for kind = 'payments'" in chartferry("feeds", "check", tmp_path / "a.toml")[2]

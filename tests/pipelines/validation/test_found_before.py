@@ -366,7 +366,7 @@ def test_a_file_that_comes_again_is_read_once_and_a_purge_leaves_nothing_of_it(h
         code, out, said = chartferry("import")
     assert "run-1 found it; it was not checked again" in said
     again = json.loads(chartferry("status", first["batch_id"], "--json")[1])["manifest"]
-    assert f"{first['batch_id']}: not checked again: its records and rejects are those that its run-1 found" in out
+    assert f"{first['batch_id']}: not checked again; its records and rejects are those that its run-1 found" in out
     assert (code, first["found_in"], again["found_in"]) == (SET_ASIDE, None, "run-1")
     assert [each.get("created") for each in (first["counts"], again["counts"])] == [2, 0]
     assert again["counts"]["unchanged"] == 2

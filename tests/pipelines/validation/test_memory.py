@@ -115,7 +115,7 @@ def test_a_file_of_bad_rows_alone_needs_no_more_than_another(most, tmp_path):
 
 
 AN_ARRAY = (
-    'p.ndjson: the file is a JSON array; say format = "json" in the feed file, or export the rows as NDJSON or CSV'
+    'p.ndjson: the file is a JSON array; set format = "json" in the feed file, or export the rows as NDJSON or CSV'
 )
 
 
@@ -124,7 +124,7 @@ AN_ARRAY = (
     ("name", "parts", "said"),
     [
         ("p.csv", a_quote_that_is_never_closed, "3315 accepted, 1 rejected"),
-        ("p.csv", one_endless_line, "p.csv: line 2 is longer than 2 MiB; check that it is the export it is named for"),
+        ("p.csv", one_endless_line, "p.csv: line 2 is longer than 2 MiB; check that it is the right file"),
         pytest.param("p.ndjson", one_json_document, AN_ARRAY, marks=pytest.mark.long),
         (
             "p.ndjson",

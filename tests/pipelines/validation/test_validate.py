@@ -48,11 +48,14 @@ UNREADABLE = {
     "a database": (b"SQLite format 3\0" + bytes(80), "a database or data file"),
     "a web page": (b"\n<!DOCTYPE html><html><body>Session expired</body></html>\n", "a web page"),
     "XML": (b'<?xml version="1.0"?>\n<rows/>\n', "the file is XML"),
-    "a NUL in the header": (HEADER.replace("amount", "am\0ount").encode(), "the header has a NUL character in it"),
+    "a NUL in the header": (
+        HEADER.replace("amount", "am\0ount").encode(),
+        "the header has a NUL character; export the file again as text",
+    ),
     "an endless line": (HEADER.encode() + b"x" * (3 << 20), "longer than 2 MiB"),
     "endless columns": (
         HEADER.strip().encode() + b",c" * 100_000 + b"\n",
-        "the header has 100,005 columns, more than 100,000; check that it is the export it is named for",
+        "the header has 100,005 columns, more than 100,000; check that it is the right file",
     ),
     "cut gzip": (gzip.compress(HEADER.encode() * 10_000)[:-20], "gzip"),
     "damaged gzip": (b"\x1f\x8b\x08\x00" + b"x" * 40, "gzip"),
@@ -77,7 +80,7 @@ def test_bytes_named_gz_are_told_for_what_they_are(tmp_path: Path) -> None:
     for content, fragment in (
         (random.Random(7).randbytes(5_000), "payments.csv.gz, which is no gzip data: the file is binary"),
         (b"no gzip", "payments.csv.gz, which is no gzip data: the header lacks payment_id"),
-        (gzip.compress(bytes(5_000)), "the file has zero bytes where rows should be"),
+        (gzip.compress(bytes(5_000)), "the file has zero bytes instead of rows"),
         (gzip.compress(b"PK\x03\x04" + bytes(60)), "the file is a workbook (.xlsx, .ods) or a zip archive"),
     ):
         with pytest.raises(UnreadableFile, match=re.escape(fragment)):
@@ -95,7 +98,7 @@ def test_bytes_named_gz_are_told_for_what_they_are(tmp_path: Path) -> None:
         *(
             (
                 array,
-                r"the file is a JSON array; say format = .json. in the feed file, or export the rows as NDJSON or CSV$",
+                r"the file is a JSON array; set format = .json. in the feed file, or export the rows as NDJSON or CSV$",
             )
             for array in (
                 b'[\n{"a": 1}\n]\n',
@@ -141,7 +144,7 @@ def test_half_of_a_character_rejects_its_row_alone(escape: str, tmp_path: Path) 
     assert [row["key"] for row in rows(found, "accepted")] == ["😀"]
     (reject,) = rows(found, "rejects")
     assert (reject["line"], reject["stage"]) == (1, "parse")
-    assert reject["reasons"][0]["message"].startswith("an escape that is half of a character")
+    assert reject["reasons"][0]["message"].startswith("a text has half of a character")
 
 
 ANSWERS = """kind = "answers"
@@ -274,12 +277,12 @@ def test_labels_without_a_text_are_no_labels(tmp_path: Path) -> None:
     [
         ('{"rows": 2, "amount": "3.50"}', None),
         ('{"rows": 3}', "payments.csv.control.json says 3 rows, the file has 2"),
-        ('{"amount": "3.49"}', "payments.csv.control.json says another amount than the rows of the file have"),
+        ('{"amount": "3.49"}', "payments.csv.control.json says a different amount than the rows of the file have"),
         (
             '{"rows": 2, "amuont": "9.99"}',
-            "payments.csv.control.json has a total under another name: amount is meant",
+            "payments.csv.control.json has a total with a wrong name; did you mean amount?",
         ),
-        ("[]", 'payments.csv.control.json is no JSON object of the form {"rows": 1, "amount": "0.00"}'),
+        ("[]", 'payments.csv.control.json is not a JSON object of the form {"rows": 1, "amount": "0.00"}'),
     ],
 )
 def test_control_totals_are_compared(control: str, sentence: str | None, tmp_path: Path) -> None:

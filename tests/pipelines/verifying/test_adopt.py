@@ -87,7 +87,7 @@ def test_a_batch_whose_copy_is_damaged_stays_lost(home, target, asked, chartferr
     assert batch in asked("verify", "--adopt")["left"]
     if way_out == "purge":
         assert chartferry("purge", batch)[0] == 0
-        assert "look into the chart" in asked("verify", "--adopt")["left"][batch]
+        assert "check the chart" in asked("verify", "--adopt")["left"][batch]
         payments(home, ("k2", "p2", "2.00"), name="payments-b.csv")
         assert asked("import")["totals"]["created"] == 1
         return
@@ -295,7 +295,7 @@ def test_a_purged_batch_is_named_and_holds_nothing_up_then(home, target, asked, 
     assert asked("import")["batches"][0]["state"] == "failed"
     left = asked("verify", "--adopt")["left"]
     assert left == {
-        batch: "its source rows are no longer in this home: look into the chart before a file brings these rows again"
+        batch: "its source rows are no longer in this home: check the chart before you import these rows again"
     }
     assert asked("import")["totals"]["created"] == 1
     assert amounts(target) == [1.0, 2.0]
