@@ -62,7 +62,7 @@ def test_what_has_no_end_and_is_not_in_this_home_is_named(killed, home, target, 
     [folder] = (home / "batches").glob("payments-*")
     shutil.rmtree(folder)
     code, out, _ = chartferry("import")
-    named = f"note: unfinished files that are not in this home: payments-1.csv ({folder.name}); chartferry import"
+    named = f"note: unfinished files that are not in this home: payments-1.csv ({folder.name}); run chartferry"
     assert (code, named in out) == (0, True)
     assert asked("import")["not_here"] == [folder.name]
     (home / "inbox" / "payments-1.csv").write_text(PAYMENTS + "A,p1,10.00,2026-03-01,\n")
