@@ -8,10 +8,14 @@ from pipelines.client.steps import step_for
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT
 from pipelines.ledger.doubts import doubtful
 from pipelines.loading.accepted import accepted_files
-from pipelines.loading.settling import settle_doubts
+from pipelines.loading.settling import NOT_YET, settle_doubts
 from pipelines.runs.counting import recount
 from pipelines.runs.lines import SHOWN_NEXT
 from pipelines.session.session import Session
+
+SENT_AGAIN = "not there: the next import sends it again"
+BY_ITSELF = (SENT_AGAIN, NOT_YET)
+"""Why rows are left that no person has to decide."""
 
 
 @dataclass
@@ -63,7 +67,7 @@ def resolve(session: Session, batch_id: str | None = None) -> ResolvedDoubts:
             for found_row in settled.adopted:
                 resolved.adopted[names.pop(found_row.row.key).name] = f"{of[1]}/{found_row.resource_id}"
             whys = {row.key: why for row, why in settled.left}
-            whys |= {row.key: "not there: the next import sends it again" for row in settled.resend}
+            whys |= {row.key: SENT_AGAIN for row in settled.resend}
             for key, doubt in names.items():
                 why = "a change: the next import settles it" if doubt.is_change else "its source row is not here"
                 resolved.left[doubt.name] = whys.get(key, why)

@@ -26,7 +26,7 @@ from pipelines.ledger.doubts import DoubtfulRecord, doubtful
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.states import OUTCOMES
 from pipelines.runs.batch import import_file
-from pipelines.runs.doubt_lookups import resolve
+from pipelines.runs.doubt_lookups import BY_ITSELF, resolve
 from pipelines.session.connections import TargetConnection
 from pipelines.session.opening import session_at
 from pipelines.session.session import Session
@@ -261,7 +261,7 @@ def recover(importer: Importer, work: Work, target: Target, source: Source, outc
             for doubt in doubtful(session.ledger, session.target):
                 if doubt.name not in listed:
                     outcome.wrong.append(f"{doubt.key} is in doubt and not listed")
-                elif not doubt.is_change and "next import" not in listed[doubt.name]:
+                elif not doubt.is_change and listed[doubt.name] not in BY_ITSELF:
                     decide(session, target, source, doubt)
                     outcome.by_hand += 1
 
