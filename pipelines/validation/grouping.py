@@ -46,7 +46,6 @@ Place = tuple[int, int]
 """A row's place in the order of sending: its time and its line."""
 Repeat = tuple[int, int, bool]
 """A row whose key comes more than once: its place in `MAPPED`, the key's first line, and True if contents differ."""
-REPEAT = np.dtype("i8,i8,?")
 
 
 def _dealt(batches: Iterator[pa.RecordBatch], mapped: Path) -> list[Path]:
@@ -112,8 +111,15 @@ def _repeats(mapped: Path) -> Iterator[Repeat]:
     rows = _rows(mapped, "key", "is_doubtful")
     again = _twice(array("q", (hash(key) for key, is_doubtful in rows if key is not None and not is_doubtful)))
     parts = np.array_split(again, 1 + len(again) // KEYS_AT_ONCE)
-    found = np.concatenate([np.fromiter(_repeats_of({*part.tolist()}, mapped), REPEAT) for part in parts])
-    yield from map(np.void.item, found[np.argsort(found["f0"])])
+    places, firsts, differ = array("q"), array("q"), bytearray()
+    for part in parts:
+        for place, first, differs in _repeats_of({*part.tolist()}, mapped):
+            places.append(place)
+            firsts.append(first)
+            differ.append(differs)
+    order = np.argsort(np.asarray(places))
+    for some in np.array_split(order, 1 + len(order) // ROWS):
+        yield from ((places[at], firsts[at], bool(differ[at])) for at in some.tolist())
 
 
 def _twice(hashes: "array[int]") -> NDArray[np.int64]:
