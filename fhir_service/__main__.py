@@ -111,7 +111,7 @@ def main() -> None:
 @click.option("--until-stdin-closes", is_flag=True, hidden=True)
 @click.option("--shared-socket", type=int, hidden=True)
 def serve(until_stdin_closes: bool, shared_socket: int | None, **flags: Any) -> None:
-    """Serve the interface until SIGTERM; finishes the requests under way."""
+    """Serve the interface until SIGTERM, and finish what is under way."""
     settings = _settings(**flags)
     with plainly(settings.store_path):
         from fhir_service.serving import serve as serving

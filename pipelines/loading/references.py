@@ -43,9 +43,9 @@ class References:
     @classmethod
     def at(cls, client: FhirClient, capabilities: Capabilities, resource_type: str, progress: Progress) -> "References":
         """Return the references of rows of a type. None are looked up at a target that checks them itself."""
-        checked = client.profile.checks_references or resource_type in capabilities.enforced
         is_other = capabilities.beyond_interface and not capabilities.store_id
-        return cls(client, capabilities.searched if is_other and not checked else frozenset(), progress)
+        checked = not is_other or resource_type in capabilities.enforced or client.profile.checks_references
+        return cls(client, frozenset() if checked else capabilities.searched, progress)
 
     def reasons(self, rows: Sequence[AcceptedRow]) -> dict[str, Reason]:
         """Return by key why rows are set aside: the first resource that each refers to and that is not there."""

@@ -85,7 +85,7 @@ def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, around: SampleFi
         elif mapper.feed.file.resources and "resourceType" in row:
             said = f"taken, a whole resource ({row['resourceType']})"
         elif not mapper.feed.file.columns:
-            said = f"rejected: no FHIR resource: this feed takes {mapper.feed.kind.resource}"
+            said = f"rejected: not a FHIR resource; this feed takes only {mapper.feed.kind.resource}"
         else:
             wanted.append(place)
             continue

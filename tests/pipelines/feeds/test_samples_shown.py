@@ -32,7 +32,7 @@ def test_a_sample_shows_refunds_and_answers(capsys: pytest.CaptureFixture[str]) 
     folder = GOLDEN / "windows_1252_decimal_comma" / "input"
     assert run(["feeds", "check", str(folder / "kasse.toml"), "--sample", str(folder / "Kassenbuch_05.csv")]) == 0
     shown = capsys.readouterr().out
-    assert "problem in Betrag: a refund" in shown
+    assert "problem in Betrag: the amount is below zero, as of a refund" in shown
     assert "ends with a row where Beleg starts with Summe, with rows from Patient and amount from Betrag" in shown
     folder = GOLDEN / "wide_answers" / "input"
     assert (

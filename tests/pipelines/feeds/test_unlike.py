@@ -24,17 +24,17 @@ ROW = ["P-1", "Ada Lovelace", "12.50", "2026-01-02", ""]
             ["pay\nment_id", "patient\x1b_id", "amount", "paid_on"],
             r"has 'pay\nment_id', but the feed names 'payment_id'; 'patient\x1b_id', but the feed names 'patient_id'",
         ),
-        ([";".join(OURS)], "takes; the file seems to be delimited by ';', but the feed says ','; check"),
-        ([";".join(OURS).upper()], "takes; the file seems to be delimited by ';', but the feed says ','; check"),
-        (["\t".join(OURS)], "takes; the file seems to be delimited by tabs, but the feed says ','; check"),
+        ([";".join(OURS)], "reads; the file seems to be delimited by ';', but the feed says ','; check"),
+        ([";".join(OURS).upper()], "reads; the file seems to be delimited by ';', but the feed says ','; check"),
+        (["\t".join(OURS)], "reads; the file seems to be delimited by tabs, but the feed says ','; check"),
         (
             ROW,
             "a column that the feed names, so it may not be a header (if the file has none, set header = 0 and name",
         ),
-        ([";".join(ROW)], "takes; none of the 1 field of that line is a column that the feed names"),
+        ([";".join(ROW)], "reads; none of the 1 field of that line is a column that the feed names"),
         (
             ["payment_id", "amount", "paid_on", "person"],
-            "lacks patient_id, which the feed payments takes; check",
+            "lacks patient_id, which the feed payments reads; check",
         ),
     ],
 )

@@ -64,6 +64,7 @@ class Book:
                 pages=lambda kind, *_, **__: iter([{"resourceType": "Bundle", "entry": ENTRIES[kind]}])
             ),
             identity=SimpleNamespace(system="till"),
+            references=SimpleNamespace(reasons=lambda _: {}),
             ledger=SimpleNamespace(now=str, known=lambda *_: self.known),
             progress=SimpleNamespace(advance=lambda _: None),
         )

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.client.capabilities import Capabilities
 from pipelines.client.steps import BARE, FREE_OF_RACES
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.progress import Progress
@@ -207,7 +208,7 @@ def write(path: Path, rows: list[tuple[Any, ...]], schema: pa.Schema) -> None:
 def outcome(ledger: Ledger, batch: BatchRun, drawn: Drawn, updates: list[Any]) -> dict[str, Any]:
     """What the intake of a batch gives and writes, of rows none of which is sent."""
     progress = Moved()
-    load = Load(batch, cast(Any, None), cast(Any, None), drawn.step, ledger, cast(Any, None), progress)
+    load = Load(batch, cast(Any, None), Capabilities(), drawn.step, ledger, cast(Any, None), progress)
     book = Book(load)
     if drawn.doubt:
         book.loaded.count(drawn.doubt, "in_doubt", 1)

@@ -78,8 +78,8 @@ def test_a_file_whose_rows_cannot_be_told_apart_ends_with_one_sentence(case: str
 def test_bytes_named_gz_are_told_for_what_they_are(tmp_path: Path) -> None:
     """FEED-FILE-01."""
     for content, fragment in (
-        (random.Random(7).randbytes(5_000), "payments.csv.gz, which is no gzip data: the file is binary"),
-        (b"no gzip", "payments.csv.gz, which is no gzip data: the header lacks payment_id"),
+        (random.Random(7).randbytes(5_000), "payments.csv.gz, which is not gzip data: the file is binary"),
+        (b"no gzip", "payments.csv.gz, which is not gzip data: the header lacks payment_id"),
         (gzip.compress(bytes(5_000)), "the file has zero bytes instead of rows"),
         (gzip.compress(b"PK\x03\x04" + bytes(60)), "the file is a workbook (.xlsx, .ods) or a zip archive"),
     ):
@@ -87,7 +87,7 @@ def test_bytes_named_gz_are_told_for_what_they_are(tmp_path: Path) -> None:
             validated(content, tmp_path, "payments.csv.gz")
     plain = tmp_path / "till"
     plain.write_bytes(b"no gzip")
-    assert [each.name for each in contents(plain, "TILL.CSV.GZ").files] == ["TILL.CSV.GZ, which is no gzip data"]
+    assert [each.name for each in contents(plain, "TILL.CSV.GZ").files] == ["TILL.CSV.GZ, which is not gzip data"]
 
 
 @pytest.mark.parametrize(
