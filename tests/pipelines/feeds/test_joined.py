@@ -174,8 +174,10 @@ def test_a_table_of_people_beside_payments_gives_each_its_patient(tmp_path):
         (
             {"items.csv": ITEMS, "comments.ndjson": '{"item": 1}\n'},
             TRACKER,
-            "t.zip: one of the two joined files is a table, and the other holds objects;"
-            + " export both as tables or both as objects",
+            (
+                "t.zip: one of the two joined files is a table, and the other holds objects;"
+                " export both as tables or both as objects"
+            ),
         ),
     ],
 )
