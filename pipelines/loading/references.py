@@ -1,8 +1,8 @@
 """Look up the patients, practitioners and other resources that rows refer to, before the rows are sent.
 
-The interface refuses a row that refers to something missing. Servers of other makes may take it, and the row would
-stand in nobody's chart. Absence is believed as for rows in doubt: a read of the resource itself has to say so, and the
-target has to show others of its type.
+The interface refuses a row that refers to something missing. Servers of other makes may take it, and then the row is
+in nobody's chart. Only new rows are looked up, not updates. Absence is believed as for rows in doubt: a read of the
+resource itself has to say so, and the target has to show others of its type.
 """
 
 import re
