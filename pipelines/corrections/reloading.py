@@ -22,6 +22,7 @@ from pipelines.ledger.row_fates import AGAIN
 from pipelines.ledger.rows import Outcome
 from pipelines.ledger.states import MADE
 from pipelines.ledger.tables import NotPossible
+from pipelines.runs.run import is_ended_by_undo
 from pipelines.session.session import Session
 
 NOT_NAMED = (
@@ -39,6 +40,7 @@ def plan_again(session: Session, batch_id: str) -> None:
     resource that was taken back but is there again, as after a restore, is taken back once its successor is there.
     """
     session.ledger.known_batch(session.target, batch_id)
+    was_ended = is_ended_by_undo(session, batch_id)
     number, progress, found, ledger = 0, session.progress, False, session.ledger
     with session.lease() as lease:
         for fate, piece in _to_load_again(session, batch_id, progress.advance):
@@ -54,8 +56,10 @@ def plan_again(session: Session, batch_id: str) -> None:
             outcomes = [Outcome(r.key, r.generation, "planned", r.resource_id, None) for r in piece]
             ledger.settle(session.target, piece[0].source, piece[0].resource_type, outcomes)
             number += len(piece)
+        if was_ended and not number:
+            _begin(session, batch_id)
         progress.end(f"{number:,} to be loaded again")
-    if not (found or number or count_records(session, batch_id, ("planned",))):
+    if not (was_ended or found or number or count_records(session, batch_id, ("planned",))):
         raise NotPossible(
             f"{batch_id}: nothing to load again: no record of it was taken back by an undo, and none is gone from"
             " the target"

@@ -4,9 +4,7 @@ It is done under the target's lease, and is recorded like every decision by hand
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
 
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.steps import step_for
@@ -24,7 +22,8 @@ from pipelines.corrections.records import (
     there_again,
     waiting_versions,
 )
-from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNUSABLE
+from pipelines.corrections.undo_result import UndoResult
+from pipelines.corrections.unfinished_batches import end_unfinished, give_up_unsent, is_unfinished
 from pipelines.ledger.former_versions import (
     FormerVersion,
     intend_withdrawal,
@@ -35,99 +34,28 @@ from pipelines.ledger.former_versions import (
 from pipelines.ledger.lease import Lease
 from pipelines.loading.changes import Changes
 from pipelines.loading.ownership import NOT_OURS, KnownResource
-from pipelines.runs.lines import first_of
 from pipelines.session.session import Session
 
 ROWS_A_COMMIT = 64
-LISTED = 10_000
-"""The number of rows of each kind that an answer names; further rows are only counted."""
-SHOWN = 50
 GONE = 404
 SEVERAL = "the target has several resources with this record's identifier; chartferry verify names them"
 NO_CLEAR_ANSWER = "the target gave no clear answer, so it may have been taken back; repeat the undo"
-UNFINISHED = "the batch is not finished: the next import may send more of its rows; undo it again after that"
 NOTHING_ELSE = ", and nothing else does"
-
-
-@dataclass
-class UndoResult:
-    """The resources that an undo took back or would take back, and the rows left with their reasons, by
-    `<batch>:<line>`.
-
-    Of many rows only the first are named; taken, not_taken: their numbers. replaced: see `count_replaced`. unfinished:
-    True if an import goes on with the batch.
-    """
-
-    dry_run: bool
-    taken_back: dict[str, str] = field(default_factory=dict)
-    left: dict[str, str] = field(default_factory=dict)
-    taken: int = 0
-    not_taken: int = 0
-    replaced: int = 0
-    unfinished: bool = False
-    unusable: str | None = None
-
-    def take(self, record: BatchRecord) -> None:
-        self.taken += 1
-        if self.taken <= LISTED:
-            self.taken_back[record.name] = record.resource
-
-    def leave(self, record: BatchRecord, why: str) -> None:
-        self.not_taken += 1
-        if self.not_taken <= LISTED:
-            self.left[record.name] = why
-
-    @property
-    def exit_code(self) -> int:
-        if self.unusable:
-            return UNUSABLE
-        return SET_ASIDE if self.not_taken or self.unfinished else ALL_LOADED
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def lines(self) -> Iterator[str]:
-        word = "would be taken back" if self.dry_run else "taken back"
-        yield from _first(self.taken_back, self.taken, word)
-        yield from _first(self.left, self.not_taken, "not taken back")
-        yield f"{self.taken:,} {word}, {self.not_taken:,} not"
-        if self.replaced:
-            yield f"{self.replaced:,} superseded or loaded again by later files: the resources of those files stay"
-        if self.unfinished:
-            yield UNFINISHED
-        if self.unusable:
-            yield f"error: {self.unusable}"
-
-
-def _first(rows: dict[str, str], total: int, word: str) -> Iterator[str]:
-    return first_of((f"{name}: {word}: {what}" for name, what in rows.items()), SHOWN, total, word)
 
 
 def undo(session: Session, batch_id: str, dry_run: bool) -> UndoResult:
     """Take back the batch's resources: responses to `entered-in-error`, tasks to `cancelled`; list all others."""
     session.ledger.known_batch(session.target, batch_id)
-    done, progress, most = UndoResult(dry_run), session.progress, session.connection.client.profile.most_rows
+    done, progress = UndoResult(dry_run), session.progress
     with session.lease() as lease:
+        is_going_on = is_unfinished(session, batch_id)
         if not dry_run:
             session.decide("undo", [batch_id])
+            if is_going_on:
+                give_up_unsent(session, lease, batch_id)
         progress.stage("undo (dry run)" if dry_run else "undo", batch_id, count_records(session, batch_id, LEFT))
         for piece in filter(None, _to_undo(session, batch_id, dry_run)):
-            own = made_here(session, piece)
-            bundle = step_for(session.connection.capabilities, piece[0].resource_type).bundle
-            for record in piece:
-                if why := _why_not(record, own):
-                    done.leave(record, why)
-            going = [record for record in piece if not _why_not(record, own)]
-            progress.advance(len(piece) - len(going))
-            size = most if bundle and not dry_run else ROWS_A_COMMIT
-            for start in range(0, len(going), size):
-                some = going[start : start + size]
-                if dry_run:
-                    for record in some:
-                        done.take(record)
-                elif not done.unusable:
-                    _undo_some(session, lease, some, done, bundle)
-                progress.advance(len(some))
+            _undo_piece(session, lease, piece, done)
             if done.unusable:
                 break
         for record, later in changed_since(session, batch_id):
@@ -135,7 +63,9 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> UndoResult:
                 record, f"{record.resource}: the later batch {later} has changed it, and a change cannot be taken back"
             )
         done.replaced = count_replaced(session, batch_id)
-        done.unfinished = session.ledger.known_batch(session.target, batch_id)["state"] == "running"
+        if is_going_on and is_unfinished(session, batch_id):
+            done.ended = dry_run or (not done.unusable and end_unfinished(session, batch_id))
+            done.unfinished = not done.ended
         progress.end("", "stopped" if done.unusable else "done")
     return done
 
@@ -159,6 +89,25 @@ def _why_not(record: BatchRecord, own: Container[str]) -> str | None:
     if record.state == "updated" and record.key not in own:
         return f"{record.resource}: this batch only changed it, and a change cannot be taken back"
     return None
+
+
+def _undo_piece(session: Session, lease: Lease, piece: Piece, done: UndoResult) -> None:
+    own, advance = made_here(session, piece), session.progress.advance
+    bundle = step_for(session.connection.capabilities, piece[0].resource_type).bundle
+    for record in piece:
+        if why := _why_not(record, own):
+            done.leave(record, why)
+    going = [record for record in piece if not _why_not(record, own)]
+    advance(len(piece) - len(going))
+    size = session.connection.client.profile.most_rows if bundle and not done.dry_run else ROWS_A_COMMIT
+    for start in range(0, len(going), size):
+        some = going[start : start + size]
+        if done.dry_run:
+            for record in some:
+                done.take(record)
+        elif not done.unusable:
+            _undo_some(session, lease, some, done, bundle)
+        advance(len(some))
 
 
 def _undo_some(session: Session, lease: Lease, records: Piece, done: UndoResult, bundle: str | None) -> None:

@@ -1,6 +1,6 @@
 """Publish the tables after an undo, since they show the batch's records as created."""
 
-from pipelines.corrections.undo import UndoResult
+from pipelines.corrections.undo_result import UndoResult
 from pipelines.importing.begin_and_end import publish_into, summary_of
 from pipelines.ledger.standing import undone_by_batch
 from pipelines.runs.lines import SHOWN_NEXT
@@ -8,8 +8,12 @@ from pipelines.session.session import Session
 
 
 def publish_undone(session: Session, found: UndoResult, batch_id: str) -> None:
-    """Publish if records of the batch are taken back, by this undo or an earlier one; tell the user if that fails."""
-    if found.dry_run or not (found.taken or undone_by_batch(session.ledger, batch_id)[session.target, batch_id]):
+    """Publish if records of the batch are taken back, by this undo or an earlier one, or the batch is ended; tell the
+    user if that fails.
+    """
+    if found.dry_run or not (
+        found.taken or found.ended or undone_by_batch(session.ledger, batch_id)[session.target, batch_id]
+    ):
         return
     if found.unusable:
         session.progress.say(SHOWN_NEXT)

@@ -4,9 +4,9 @@
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import Row, Update, delete, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
@@ -125,16 +125,51 @@ def plan_anew(
 @verb
 def restore(ledger: LedgerAccess, target: str, source: str, resource_type: str, keys: Collection[str]) -> None:
     """Restore records whose change the target refused, each to its last earlier version."""
-    version, record, stream = t.versions.c, t.records.c, ledger.stream(target, source, resource_type)
+    stream = ledger.stream(target, source, resource_type)
     for key in keys:
-        this = (version.stream_id == stream, version.key == key, version.fate.is_not(None))
-        found = ledger.read(select(t.versions).where(*this).order_by(version.version.desc()).limit(1))
-        if not found:
+        before = _last_version(ledger, stream, key)
+        if before is None:
             raise LedgerError("the ledger has nothing that the record was before")
-        before = found[0]
-        values = {name: before._mapping[name] for name in COLUMNS}
-        ledger.execute(update(t.records).where(record.stream_id == stream, record.key == key).values(values))
-        ledger.execute(delete(t.versions).where(version.version_no == before.version_no))
+        _restore(ledger, before)
+
+
+@verb
+def give_up(ledger: LedgerAccess, lease: HeldRight, rows: Collection[tuple[str, str, str, int]]) -> None:
+    """Give up records `(source, resource type, key, generation)` of which nothing is at the target.
+
+    Each becomes what it was before it was to be sent: its last earlier version, or `undone` if that was taken back. A
+    record that was never there is removed.
+    """
+    with ledger.writing(lease):
+        for *of, key, generation in rows:
+            stream = ledger.stream(lease.target, *of)
+            before = _last_version(ledger, stream, key)
+            if before is None:
+                record = t.records.c
+                this = (record.stream_id == stream, record.key == key, record.generation == generation)
+                ledger.execute(delete(t.records).where(*this))
+            elif before.fate == "withdrawn" and before.state != "undone":
+                ledger.execute(_as_before(before, state="undone"))
+            else:
+                _restore(ledger, before)
+
+
+def _last_version(ledger: LedgerAccess, stream: int, key: str) -> Row[Any] | None:
+    version = t.versions.c
+    this = (version.stream_id == stream, version.key == key, version.fate.is_not(None))
+    found = ledger.read(select(t.versions).where(*this).order_by(version.version.desc()).limit(1))
+    return found[0] if found else None
+
+
+def _as_before(before: Row[Any], **others: Any) -> Update:
+    record, values = t.records.c, {name: before._mapping[name] for name in COLUMNS}
+    of_key = (record.stream_id == before.stream_id, record.key == before.key)
+    return update(t.records).where(*of_key).values(values | others)
+
+
+def _restore(ledger: LedgerAccess, before: Row[Any]) -> None:
+    ledger.execute(_as_before(before))
+    ledger.execute(delete(t.versions).where(t.versions.c.version_no == before.version_no))
 
 
 # -- taking resources back

@@ -13,10 +13,12 @@ from sqlalchemy import and_, exists, func, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
+from pipelines.ledger.row_fates import AGAIN
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.states import MADE, ROW_STATES, in_sql
 
-UNDO = "undo"
+UNDO, ENDED = "undo", "undo: ended"
+"""Decisions: a batch was taken back, and was ended because it was not finished."""
 
 
 class Standing(StrEnum):
@@ -86,6 +88,16 @@ def undone_at(ledger: LedgerAccess, target: str, batches: Collection[str]) -> di
     query = select(decision.subject, func.max(decision.at)).group_by(decision.subject)
     undone = ledger.read(query.where(decision.target == target, decision.command == UNDO))
     return {subject: at for subject, at in undone if subject in batches}
+
+
+def ended_at(ledger: LedgerAccess, target: str, batch_id: str) -> str:
+    """Return when undo ended a batch before it was finished (UTC text); empty text if not, or if it was loaded again
+    since.
+    """
+    decision = t.decision.c
+    query = select(decision.command, decision.at).where(decision.target == target, decision.subject == batch_id)
+    found = ledger.read(query.where(decision.command.in_((ENDED, AGAIN))).order_by(decision.at.desc()).limit(1))
+    return next((str(at) for command, at in found if command == ENDED), "")
 
 
 def how_taken_back(batch_id: str, at: str | None) -> str:

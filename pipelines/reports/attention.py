@@ -116,6 +116,7 @@ class BatchNow:
         """Return the state of the batch in words."""
         if self.state in NOT_LOADED:
             fate = "loaded, failed later" if self.carried else "not loaded"
+            fate = "ended by undo" if self.state == "stopped" and self.made else fate
             return fate if self.carried or self.is_failed else f"{fate}, answered since"
         if self.doubts:
             return "in doubt"

@@ -14,7 +14,7 @@ from pipelines.runs.ending import result_of
 from pipelines.runs.killed_runs import lines_left, retry_of
 from pipelines.runs.lost_runs import refuse_lost
 from pipelines.runs.manifest import rules_version, software_version, write_manifest
-from pipelines.runs.run import Lines, Run
+from pipelines.runs.run import Lines, Run, refuse_ended_by_undo
 from pipelines.session.session import Session
 from pipelines.validation.outcome import ValidationResult
 
@@ -34,11 +34,12 @@ def begin(
     only, remap, taken_back: as in `Run`. whole: True to run over the whole file. Else, if a run over some records of a
     finished batch was cut off or left doubts, this run is over the rows left.
     Raises `NotPossible` if sending could make second resources, since the ledger lacks earlier runs; not while
-    adopting.
+    adopting. Raises it too for a batch that undo has ended.
     """
     target, batch_id = session.target, received.batch_id
     if not adopting:
         refuse_lost(session, feed, batch_id)
+    refuse_ended_by_undo(session, batch_id)
     batch = session.batches.renew(batch_id)
     session.batches.keep(batch_id, *SOURCE)
     if there := received_before(batch):  # equal bytes may have come under another name meanwhile

@@ -48,28 +48,33 @@ def resolve(session: Session, batch_id: str | None = None) -> ResolvedDoubts:
 
     Raises `NotPossible` for a batch that the ledger does not know.
     """
-    ledger, target, resolved = session.ledger, session.target, ResolvedDoubts()
     if batch_id is not None:
-        ledger.known_batch(target, batch_id)
+        session.ledger.known_batch(session.target, batch_id)
     with session.lease():
-        found = doubtful(ledger, target, batch_id)
-        for of in sorted({(doubt.source, doubt.resource_type, doubt.batch_id) for doubt in found}):
-            names = {doubt.key: doubt for doubt in found if (doubt.source, doubt.resource_type, doubt.batch_id) == of}
-            settled = settle_doubts(
-                ledger,
-                session.connection.client,
-                target,
-                of,
-                accepted_files(session.batches.folder(of[2])),
-                step=step_for(session.connection.capabilities, of[1]),
-                settling_seconds=session.pace.settling_seconds,
-            )
-            for found_row in settled.adopted:
-                resolved.adopted[names.pop(found_row.row.key).name] = f"{of[1]}/{found_row.resource_id}"
-            whys = {row.key: why for row, why in settled.left}
-            whys |= {row.key: SENT_AGAIN for row in settled.resend}
-            for key, doubt in names.items():
-                why = "a change: the next import settles it" if doubt.is_change else "its source row is not here"
-                resolved.left[doubt.name] = whys.get(key, why)
-            recount(ledger, target, of[2])
+        return resolve_held(session, batch_id)
+
+
+def resolve_held(session: Session, batch_id: str | None) -> ResolvedDoubts:
+    """Do what `resolve` does, under a lease that the caller holds."""
+    ledger, target, resolved = session.ledger, session.target, ResolvedDoubts()
+    found = doubtful(ledger, target, batch_id)
+    for of in sorted({(doubt.source, doubt.resource_type, doubt.batch_id) for doubt in found}):
+        names = {doubt.key: doubt for doubt in found if (doubt.source, doubt.resource_type, doubt.batch_id) == of}
+        settled = settle_doubts(
+            ledger,
+            session.connection.client,
+            target,
+            of,
+            accepted_files(session.batches.folder(of[2])),
+            step=step_for(session.connection.capabilities, of[1]),
+            settling_seconds=session.pace.settling_seconds,
+        )
+        for found_row in settled.adopted:
+            resolved.adopted[names.pop(found_row.row.key).name] = f"{of[1]}/{found_row.resource_id}"
+        whys = {row.key: why for row, why in settled.left}
+        whys |= {row.key: SENT_AGAIN for row in settled.resend}
+        for key, doubt in names.items():
+            why = "a change: the next import settles it" if doubt.is_change else "its source row is not here"
+            resolved.left[doubt.name] = whys.get(key, why)
+        recount(ledger, target, of[2])
     return resolved

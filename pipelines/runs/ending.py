@@ -12,7 +12,7 @@ from pipelines.ledger.states import ASKED, CUT_OFF, LANDED, NOT_LOADED, OUTCOMES
 from pipelines.loading.load_counts import LoadCounts
 from pipelines.reports.newer_load import tell_newer
 from pipelines.runs.counting import goes_on, run_counts
-from pipelines.runs.killed_runs import close_cut_off
+from pipelines.runs.killed_runs import close_earlier
 from pipelines.runs.manifest import write_manifest
 from pipelines.runs.run import Run, RunResult
 from pipelines.runs.sentences import run_sentences
@@ -116,7 +116,7 @@ def _close(
         )
         hold_batch(ledger, target, batch_id)
         _end_batch(session, run, result, parts_left)
-    close_cut_off(session, run)
+    close_earlier(session, run)
     write_manifest(session, run, of_run, ledger.now())
     session.batches.keep(batch_id, f"{run.folder.name}/*")
     ledger.copy_journal()

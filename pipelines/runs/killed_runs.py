@@ -1,5 +1,8 @@
 """Killed runs: find their unfinished rows, and close them when a later run ends."""
 
+from collections.abc import Iterable
+from typing import Any
+
 from pipelines.ledger.columns import COUNTS
 from pipelines.ledger.manifests import MANIFEST, KeptRun, put_manifest, runs_in
 from pipelines.ledger.rejects import reject_places, unmet_since
@@ -40,14 +43,20 @@ def lines_left(session: Session, batch_id: str, retry: KeptRun) -> dict[int, lis
     return left
 
 
-def close_cut_off(session: Session, run: Run) -> None:
+def close_earlier(session: Session, run: Run) -> None:
     """Close earlier runs of the batch without an end, now that this one has ended. If such a run is still at work, its
     own end overwrites this.
     """
-    ledger, batch_id = session.ledger, run.received.batch_id
+    earlier = [row for row in session.ledger.runs(session.target, run.received.batch_id) if row["run"] < run.number]
     said = f"it was killed or terminated, only validated, or the machine went down; run {run.number} went on with it"
-    for row in ledger.runs(session.target, batch_id):
-        if row["finished_at"] or row["run"] >= run.number or row["state"] == CUT_OFF:
+    close_cut_off(session, run.received.batch_id, earlier, said)
+
+
+def close_cut_off(session: Session, batch_id: str, runs: Iterable[dict[str, Any]], said: str) -> None:
+    """Close those of a batch's runs that have no end, with this message."""
+    ledger = session.ledger
+    for row in runs:
+        if row["finished_at"] or row["state"] == CUT_OFF:
             continue
         ledger.cut_off_run(session.target, batch_id, row["run"], CUT_OFF, said)
         for _, folder, manifest in runs_in(session.batches.folder(batch_id), session.target):

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import ReceivedFile
+from pipelines.ledger.standing import ended_at
 from pipelines.ledger.states import NOT_LOADED
-from pipelines.ledger.tables import LedgerError
+from pipelines.ledger.tables import LedgerError, NotPossible
 from pipelines.session.session import Session
 
 Lines = Mapping[int, Sequence[str]]
@@ -16,6 +17,7 @@ UNDER_WAY, FINISHED = "running", "finished"
 """States of a batch that goes on, and of one whose rows all have an outcome."""
 ENDED = (FINISHED, *NOT_LOADED)
 """States of a batch without a run under way."""
+ENDED_BY_UNDO = "undo ended it before it was finished: no more of it is sent unless chartferry import --again {} is run"
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,24 @@ class HasEnded(LedgerError):
 
 
 def refuse_ended(session: Session, run: Run) -> None:
-    """Raise `HasEnded` if the ledger has the end of a run, because another load would overwrite it."""
+    """Raise `HasEnded` if the ledger has the end of a run, because another load would overwrite it. Raise
+    `LedgerError` if a person has taken the batch back since the run began.
+    """
     batch_id = run.received.batch_id
     runs = session.ledger.runs(session.target, batch_id)
     if any(each["run"] == run.number and each["finished_at"] for each in runs):
         raise HasEnded(f"{batch_id}: run {run.number} was ended by another process meanwhile")
+    if ended_at(session.ledger, session.target, batch_id) > run.started_at:
+        raise LedgerError(f"{batch_id}: {ENDED_BY_UNDO.format(batch_id)}")
+
+
+def refuse_ended_by_undo(session: Session, batch_id: str) -> None:
+    """Raise `NotPossible` for a batch that undo has ended."""
+    if is_ended_by_undo(session, batch_id):
+        raise NotPossible(f"{batch_id}: {ENDED_BY_UNDO.format(batch_id)}")
+
+
+def is_ended_by_undo(session: Session, batch_id: str) -> bool:
+    """True if an undo has ended the batch before it was finished, and it was not loaded again."""
+    batch = session.ledger.batch(session.target, batch_id)
+    return bool(batch and batch["state"] == "stopped" and ended_at(session.ledger, session.target, batch_id))

@@ -10,8 +10,8 @@
 -- column feed VARCHAR internal: Feed that read the file.
 -- column source VARCHAR internal: System that made the keys.
 -- column resource_type VARCHAR internal: FHIR resource that its records become.
--- column state VARCHAR internal: running, finished, stopped (reject limit, control totals, copayments to confirm) or
---   failed (unreadable, or this program failed on it).
+-- column state VARCHAR internal: running, finished, stopped (reject limit, control totals, copayments to confirm;
+--   or ended by undo before it was finished) or failed (unreadable, or this program failed on it).
 -- column file_name VARCHAR internal: Name of the file as received.
 -- column file_sha256 VARCHAR internal: SHA-256 of the file, hexadecimal.
 -- column received_at TIMESTAMPTZ internal: When the file was first received, UTC.
