@@ -8,6 +8,7 @@ from pipelines.feeds.reading.chunks import LineNames
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord, Reason
 from pipelines.ledger.standing import Standing, how_taken_back, standing_of, undone_at
+from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.ended_records import EndedRejects
 from pipelines.loading.load_counts import BatchRun
 from pipelines.loading.row import AcceptedRow
@@ -57,8 +58,8 @@ class RowJudge:
         self.verdicts.by_hand = self._ended.by_hand(row for row in rows if row.key in back)
         judged = [self._judged(row, known.get(row.key)) for row in rows]
         new = [each.row for each in judged if each.verdict == "sent" and not (each.row.intended or each.row.replaces)]
-        missing = {key: self._with_column(reason) for key, reason in self._missing(new).items()}
-        reasons = {**missing, **self._ended.reasons(new)}
+        missing = self._missing([each.row for each in judged if _is_looked_up(each)])
+        reasons = {key: self._with_column(reason) for key, reason in missing.items()} | self._ended.reasons(new)
         for each in judged:
             reason = reasons.get(each.row.key)
             yield JudgedRow(each.row, each.record, "aside", reason) if reason else each
@@ -97,3 +98,10 @@ class RowJudge:
             self._places[batch_id] = places_in(self._batch.folder.parent.parent / batch_id)
         place = self._places[batch_id].of(record.line)
         return f"the key is known with other content, from {place} of {batch_id}"
+
+
+def _is_looked_up(judged: JudgedRow) -> bool:
+    """True if the row is to be written, and no earlier request for it may have reached the target."""
+    if judged.verdict == "update":
+        return judged.record is not None and judged.record.state not in UNDECIDED
+    return judged.verdict == "sent" and not judged.row.intended

@@ -1,7 +1,7 @@
 """Look up the patients, practitioners and other resources that rows refer to, before the rows are sent.
 
 The interface refuses a row that refers to something missing. Servers of other makes may take it, and then the row is
-in nobody's chart. Only new rows are looked up, not updates. Absence is believed as for rows in doubt: a read of the
+in nobody's chart. A row in doubt is not looked up. Absence is believed as for rows in doubt: a read of the
 resource itself has to say so, and the target has to show others of its type.
 """
 
@@ -51,7 +51,7 @@ class References:
         """Return by key why rows are set aside: the first resource that each refers to and that is not there."""
         if not self._types:
             return {}
-        named = {row.key: list(self._named(row)) for row in rows if not row.intended}
+        named = {row.key: list(self._named(row)) for row in rows}
         if len(self._known) > MOST_KEPT:
             self._known.clear()
         self._look_up({each for some in named.values() for each in some if each not in self._known})

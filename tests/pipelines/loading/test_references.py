@@ -11,7 +11,7 @@ from tests.support.exports import put
 from tests.support.fake_answers import outcome
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.validating import PAYMENTS
-from tests.support.work import Work, payment, task
+from tests.support.work import Work, payment, response, task
 
 SAYS = ("identifier", "reference", "searched")
 WAYS = ((), ("batch", "conditional"), ("transaction", "conditional"), ("conditional",))
@@ -66,6 +66,29 @@ def test_practitioners_are_looked_up_too_and_each_resource_once(tmp_path):
         assert home.run(rows).counts == {"created": 4, "rejected": 4}
         assert {each[1:3] for each in reasons(home)} == {("Task.requester", "Practitioner/a is not at the target")}
         assert sorted(asked(target)) == ["Patient", "Practitioner"]
+
+
+CHANGES = {  # a policy, a row before and after it names somebody who is not there, and its reason
+    "tasks": ("update", task(1), task(1, owner={"reference": "Practitioner/z"}), "Task.owner", "Practitioner/z"),
+    "answers": ("supersede", response(1), response(1, "p9"), "QuestionnaireResponse.subject", "Patient/p9"),
+}
+
+
+@pytest.mark.parametrize("feed", CHANGES)
+def test_a_change_that_refers_to_somebody_missing_is_a_reject_and_is_made_once_that_is_there(tmp_path, feed):
+    """TARGET-08"""
+    with working(tmp_path) as (home, target):
+        policy, before, after, element, name = CHANGES[feed]
+        home.follow(feed, policy)
+        assert home.run([before]).counts == {"created": 1}
+        [there] = target.of(element.split(".")[0])
+        assert home.run([after], "b2").counts == {"rejected": 1}
+        assert target.of(there["resourceType"]) == [there]
+        assert reasons(home) == [("TARGET-08", element, f"{name} is not at the target", True)]
+        kind, _, resource_id = name.partition("/")
+        target.stored[resource_id] = {"resourceType": kind, "id": resource_id}
+        assert home.run([after], "b2").counts == {f"{policy}d": 1}
+        assert name in str(target.of(there["resourceType"]))
 
 
 @pytest.mark.parametrize("policy", ["statement", "profile"])
