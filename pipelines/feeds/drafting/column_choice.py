@@ -54,7 +54,17 @@ def kind_of_export(columns: Sequence[SeenColumn], export: Export) -> KindGuess:
             return KindGuess(name, True)
     scores = {name: _score(name, columns, export) for name in KINDS}
     best, second = sorted(scores, key=lambda name: scores[name], reverse=True)[:2]
-    return KindGuess(best, scores[best] - scores[second] >= _CLEAR)
+    # An id and a time alone are in exports of any kind.
+    tells = best != "answers" or any(map(_tells_answers, columns)) or _is_named(best, export)
+    return KindGuess(best, tells and scores[best] - scores[second] >= _CLEAR)
+
+
+def _tells_answers(seen: SeenColumn) -> bool:
+    return _asks(seen) or bool(KIND_WORDS["answers"] & set(seen.words))
+
+
+def _is_named(kind: str, export: Export) -> bool:
+    return kind.rstrip("s") in export.file_name.lower()
 
 
 _CLEAR = 1.0
@@ -66,7 +76,7 @@ def _score(kind: str, columns: Sequence[SeenColumn], export: Export) -> float:
     found = [bool(candidates(by_name[target], columns, kind)) for target in SIGNS[kind]]
     words = sum(bool(KIND_WORDS[kind] & set(seen.words)) for seen in columns)
     asked = sum(map(_asks, columns)) if kind == "answers" else 0
-    named = kind.rstrip("s") in export.file_name.lower()
+    named = _is_named(kind, export)
     return sum(found) + min(words, 4) / 2 + min(asked, 4) + named - (kind == "payments" and not found[0]) * 2
 
 

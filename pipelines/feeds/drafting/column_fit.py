@@ -9,6 +9,7 @@ from pipelines.feeds.terms.columns import Column
 from pipelines.feeds.terms.vocabulary import ID_WORDS, NEVER, TIME_WORDS
 
 _NO_BLANK = re.compile(r"\S+").fullmatch
+_MOMENTS = TIME_WORDS - {"tag"}
 _MONEY = re.compile(r".*\d[.,]\d\d\D*").fullmatch
 
 
@@ -27,9 +28,13 @@ def fits(column: Column, seen: SeenColumn) -> bool:
 
 
 def _key(seen: SeenColumn) -> bool:
-    """True for numbers and words, not for texts or money. A key has no blanks, or its name says that it is a key."""
+    """True for numbers and words, not for texts, money or days. A key has no blanks, or its name says that it is a
+    key.
+    """
     named = bool(set(seen.words) & ID_WORDS)
     if seen.look == "number" and most(seen.cells, _MONEY):
+        return False
+    if not named and set(seen.words) & _MOMENTS:
         return False
     return seen.look in ("number", "text") and (named or most(seen.cells, _NO_BLANK)) and not set(seen.words) & NEVER
 

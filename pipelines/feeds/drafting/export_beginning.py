@@ -2,7 +2,7 @@
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,9 @@ def look_at(path: Path) -> Export:
         export = look(path)
         export.file_name = path.name
         return export
-    parts = _unlike(path)
-    first, *others = [_look_at_content(content) for content in parts[:_JOINED]]
-    export = joined_of([first, *others]) if len(parts) == _JOINED else first
-    export.beside = [Path(content.file_name).name for content in parts if content.file_name != export.file_name]
+    tables = _tables(_unlike(path))
+    export = joined_of(tables) if len(tables) == _JOINED else tables[0]
+    export.beside = [Path(table.file_name).name for table in tables if table is not export]
     export.keys += [*_records_inside(export), *([] if export.second else _others_inside(export))]
     return export
 
@@ -45,6 +44,22 @@ def _unlike(path: Path) -> list[Content]:
     for content in contents(path, path.name).files:
         found.setdefault(re.sub(r"[\d_\-]+", "", Path(content.file_name).name).lower(), content)
     return list(found.values())
+
+
+def _tables(parts: Sequence[Content]) -> list[Export]:
+    """Return the beginnings of files, texts such as a readme last. Leave out files that are no tables, unless all are.
+
+    Raises Unreadable.
+    """
+    found, wrong = list[Export](), list[UnreadableFile]()
+    for content in sorted(parts, key=lambda each: each.file_name.lower().endswith((".txt", ".md"))):
+        try:
+            found.append(_look_at_content(content))
+        except UnreadableFile as error:
+            wrong.append(error)
+    if not found:
+        raise wrong[0]
+    return found
 
 
 def _look_at_content(content: Content) -> Export:

@@ -35,7 +35,6 @@ MOST_COLUMNS = 100_000
 """A sheet has at most 16,384 columns."""
 TELLING = 4
 """The least number of fields that distinguishes a row from a text with commas."""
-csv.field_size_limit(LONGEST_LINE)
 
 
 class CsvReader(TextReader):

@@ -1,6 +1,7 @@
 """A text file, read line by line: lines are kept until their row is complete."""
 
 import codecs
+import csv
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -16,6 +17,7 @@ LONGEST_LINE = LONGEST_ROW
 AHEAD = 1 << 16
 BREAKS = ("\n", "\r\n", "\r")
 NOT_ROWS = "check that it is the right file"
+csv.field_size_limit(LONGEST_LINE)  # for drafts too
 
 
 class Lines:

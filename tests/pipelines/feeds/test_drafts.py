@@ -1,6 +1,7 @@
 """`feeds new` and `feeds check --sample`: drafts that say what to decide, rows shown as what they become."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pipelines.feeds.drafting.instruments import instruments
 from pipelines.feeds.drafting.sample import sample_lines
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.home.batch import UnreadableFile
+from tests.support.commands import command
 from tests.support.workbooks import Cell, sheet, workbook
 from tests.support.written import GERMAN, written
 
@@ -353,12 +355,33 @@ def test_an_array_without_an_object_that_can_be_read_has_no_draft(tmp_path: Path
         draft(written(tmp_path, "a.json", "[1, 2]"))
 
 
-def test_days_as_a_spreadsheet_counts_them_are_no_amount(tmp_path: Path) -> None:
+def test_days_as_a_spreadsheet_counts_them_are_no_amount_and_no_key(tmp_path: Path) -> None:
     """FEED-FILE-08."""
-    lines = [f"R{place},p1,{place}.50,{46082 + place}" for place in range(9)]
-    text = draft(written(tmp_path, "till.csv", "\n".join(["payment_id,patient_id,amount,paid_on", *lines]) + "\n"))
-    assert tomllib.loads(text)["columns"]["amount"] == "amount"
-    assert tomllib.loads(text)["dates"] == ["excel"]
+    lines = [f"R{place // 2},p1,{place}.50,{46082 + place}" for place in range(9)]
+    found = tomllib.loads(draft(written(tmp_path, "till.csv", "\n".join(["receipt,patient_id,amount,date", *lines]))))
+    assert found["columns"] | {"patient_id": ""} == {
+        "payment_id": "receipt",
+        "patient_id": "",
+        "amount": "amount",
+        "paid_on": "date",
+    }
+    assert found["dates"] == ["excel"]
+
+
+@pytest.mark.parametrize(("head", "kind"), [("Debit,Credit", "answers"), ("amount_cents,x", "payments")])
+def test_an_id_and_a_time_alone_are_no_sure_answers(head: str, kind: str, tmp_path: Path) -> None:
+    """FEED-FILE-08"""
+    rows = "".join(f"{place},2026-03-01,p{place},{place}00,5\n" for place in range(1, 9))
+    text = draft(written(tmp_path, "bank.csv", f"id,Date,Patient,{head}\n{rows}"))
+    assert tomllib.loads(text)["kind"] == kind
+    assert ("# DECIDE: payments, answers or tasks" in text) is (kind == "answers")
+
+
+def test_a_long_text_of_the_first_row_hides_no_rows(tmp_path: Path) -> None:
+    """FEED-FILE-08: run apart, since readers of CSV set the longest cell for the whole process."""
+    export = written(tmp_path, "till.csv", f"id,patient,amount,date,note\n1,p1,2.50,2026-03-01,{'x' * 200_000}\n")
+    told = subprocess.run(command("chartferry", "feeds", "new", export), capture_output=True, text=True, check=True)
+    assert "no rows" not in told.stdout
 
 
 def test_two_columns_of_one_name_are_decided(tmp_path: Path) -> None:

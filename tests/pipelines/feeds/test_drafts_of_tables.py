@@ -4,8 +4,11 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from pipelines.feeds.drafting.draft import draft
 from pipelines.feeds.drafting.first_keys import stem_of
+from tests.support.archives import zipped
 from tests.support.written import written
 
 
@@ -77,6 +80,15 @@ def test_an_archive_of_two_tables_without_a_common_key_is_named_by_its_draft(tmp
     text = draft(tmp_path / "tracker.zip")
     assert '# DECIDE: drafted from "items.csv"; the archive also has "items_seen.csv".' in text
     assert tomllib.loads(text)["files"] == ["tracker*.zip", "items.csv"]
+
+
+@pytest.mark.parametrize("beside", ["a_cover.pdf", "z_cover.pdf", "a_readme.txt"])
+def test_a_file_that_is_no_table_hides_none(beside: str, tmp_path: Path) -> None:
+    """FEED-FILE-08"""
+    till = "".join(["receipt,patient,amount,date\n", *(f"r{n},p{n},{n}.00,2026-03-0{n}\n" for n in range(1, 9))])
+    said = "Made by Till 3\n" if beside.endswith("txt") else b"%PDF-1.4\n\0"
+    export = written(tmp_path, "till.zip", zipped({beside: said, "till.csv": till}))
+    assert tomllib.loads(draft(export))["files"] == ["till*.zip", "till*.csv"]
 
 
 def test_two_formats_by_which_all_cells_are_the_same_days_ask_nothing(tmp_path: Path) -> None:
