@@ -6,7 +6,8 @@ from pipelines.ledger.former_versions import give_up
 from pipelines.ledger.lease import Lease
 from pipelines.ledger.standing import ENDED
 from pipelines.ledger.states import UNDECIDED
-from pipelines.runs.doubt_lookups import SENT_AGAIN, resolve_held
+from pipelines.runs.changes_in_doubt import SENT_AGAIN
+from pipelines.runs.doubt_lookups import resolve_held
 from pipelines.runs.killed_runs import close_cut_off
 from pipelines.runs.run import ENDED_BY_UNDO
 from pipelines.session.session import Session

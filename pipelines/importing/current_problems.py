@@ -111,8 +111,8 @@ def _note(broken: FeedProblems, row: Mapping[str, Any], ledger: Ledger, kept: Ho
     batch_id = str(row["batch_id"])
     broken.files[batch_id] = printable_name(row["file_name"] or "")
     if is_unanswered(ledger, kept, row):
-        last_run = ledger.runs(row["target"], batch_id)[-1]
-        broken.failed[batch_id] = str(last_run["message"] or row["state"])
+        said = [run["message"] for run in ledger.runs(row["target"], batch_id)[-1:]]
+        broken.failed[batch_id] = str(next(filter(None, said), row["state"]))
     elif row["state"] == "running" and not row["in_doubt"] and ledger.worked_on_at(row) < utc_text(now - STALE):
         broken.unfinished.append(batch_id)
 

@@ -9,11 +9,11 @@ from pipelines.home.exits import ALL_LOADED, IN_DOUBT
 from pipelines.ledger.doubts import doubtful
 from pipelines.loading.accepted import accepted_files
 from pipelines.loading.settling import NOT_YET, settle_doubts
+from pipelines.runs.changes_in_doubt import SENT_AGAIN, settle_changes
 from pipelines.runs.counting import recount
 from pipelines.runs.lines import SHOWN_NEXT
 from pipelines.session.session import Session
 
-SENT_AGAIN = "not there: the next import sends it again"
 BY_ITSELF = (SENT_AGAIN, NOT_YET)
 """Why rows are left that no person has to decide."""
 
@@ -59,13 +59,14 @@ def resolve_held(session: Session, batch_id: str | None) -> ResolvedDoubts:
     ledger, target, resolved = session.ledger, session.target, ResolvedDoubts()
     found = doubtful(ledger, target, batch_id)
     for of in sorted({(doubt.source, doubt.resource_type, doubt.batch_id) for doubt in found}):
+        accepted = accepted_files(session.batches.folder(of[2]))
         names = {doubt.key: doubt for doubt in found if (doubt.source, doubt.resource_type, doubt.batch_id) == of}
         settled = settle_doubts(
             ledger,
             session.connection.client,
             target,
             of,
-            accepted_files(session.batches.folder(of[2])),
+            accepted,
             step=step_for(session.connection.capabilities, of[1]),
             settling_seconds=session.pace.settling_seconds,
         )
@@ -73,8 +74,11 @@ def resolve_held(session: Session, batch_id: str | None) -> ResolvedDoubts:
             resolved.adopted[names.pop(found_row.row.key).name] = f"{of[1]}/{found_row.resource_id}"
         whys = {row.key: why for row, why in settled.left}
         whys |= {row.key: SENT_AGAIN for row in settled.resend}
-        for key, doubt in names.items():
-            why = "a change: the next import settles it" if doubt.is_change else "its source row is not here"
-            resolved.left[doubt.name] = whys.get(key, why)
+        changes = [doubt for doubt in names.values() if doubt.is_change]
+        changed, left = settle_changes(session, of[:2], changes, accepted)
+        for key, resource_id in changed.items():
+            resolved.adopted[names.pop(key).name] = f"{of[1]}/{resource_id}"
+        whys |= left
+        resolved.left |= {doubt.name: whys.get(key, "its source row is not here") for key, doubt in names.items()}
         recount(ledger, target, of[2])
     return resolved

@@ -486,6 +486,33 @@ def test_a_change_in_doubt_is_accepted_as_no_resource(home, target, asked, chart
     assert target.stored[own]["description"] == "call back"
 
 
+@pytest.mark.parametrize("is_there", [True, False], ids=["there", "not-there"])
+def test_a_change_in_doubt_is_settled_by_its_task_and_its_batch_ended_by_undo(
+    home, target, asked, chartferry, monkeypatch, is_there
+):
+    """CLI-CMD-09, CLI-CMD-10: the batch went on, since only an import looked at the task."""
+    let_update(home)
+    tasks(home, "k1")
+    asked("import")
+    target.put_faults = ["lost_before"] * 10
+    put(home, "tasks-2.csv", TASKS + "k1,p1,call back,requested,a\n")
+    later = asked("import")["batches"][0]["batch_id"]
+    target.put_faults = []
+    if is_there:
+        [body] = target.of("Task")
+        body["description"] = "call back"
+    monkeypatch.setenv("CHARTFERRY_SETTLING_SECONDS", "900")
+    found = asked("doubts", "resolve")
+    assert list(found["adopted"] if is_there else found["left"]) == [f"{later}:2"]
+    assert asked("undo", later)["unfinished"] != is_there
+    monkeypatch.setenv("CHARTFERRY_SETTLING_SECONDS", "0")
+    found = asked("undo", later)
+    assert (found["unfinished"], found["not_taken"]) == (False, is_there)
+    assert asked("import")["batches"] == []
+    assert [body["description"] for body in target.of("Task")] == ["call back" if is_there else "call k1"]
+    assert asked("verify")["counts"] == {}
+
+
 def records_of(home):
     """Return the state of each record, by key and generation."""
     with read_ledger(home) as ledger:

@@ -12,9 +12,11 @@ import pytest
 from pipelines.cli import run
 from pipelines.home.exits import INTERNAL
 from pipelines.ledger.journal_sync import BesideFile
+from pipelines.ledger.states import MADE, in_sql
 from tests.pipelines.loading.test_importer_kills import PRELOADED
 from tests.support.dying import at_call
 from tests.support.exports import ANSWERS, PAYMENTS, QUESTIONS, TASKS, feed_file, put
+from tests.support.ledgers import read_ledger
 
 CHILDREN = multiprocessing.get_context("forkserver")
 READING = (
@@ -129,4 +131,42 @@ COMMITS = [pytest.param(number, marks=[pytest.mark.long] * (number != SURE)) for
 def test_no_commit_is_a_bad_moment_to_be_killed_at(practice, home, target, chartferry, commit, told):
     """LEDGER-01, CLI-CMD-03: before its line is in the journal, or between journal and tables."""
     assert is_killed(home, commit, told) or commit > SURE
+    all_runs_and_ends(home, target, chartferry, commit % len(READING))
+
+
+def made_by(home, batch):
+    """The number of records that a batch has at the target."""
+    with read_ledger(home) as ledger:
+        query = f"SELECT count(*) FROM record WHERE batch_id = ? AND state IN ({in_sql(MADE)})"
+        return ledger.execute(query, [batch]).fetchone()[0]
+
+
+def states_of(chartferry):
+    """The state of each batch, by name."""
+    batches = json.loads(soundly(chartferry, "status", "--json")[1])["batches"]
+    return {each["batch_id"]: each["state"] for each in batches}
+
+
+@pytest.mark.alike
+@pytest.mark.publishes("import_batch", "import_row")
+@pytest.mark.parametrize("told", [True, False], ids=["told", "not told"])
+@pytest.mark.parametrize("commit", COMMITS)
+def test_a_batch_that_was_killed_and_is_taken_back_stays_so_until_it_is_loaded_again(
+    practice, home, target, chartferry, commit, told, additions
+):
+    """CLI-CMD-10, CLI-CMD-18: by `undo` after a kill at any commit, then `import --again`, then the other files."""
+    assert is_killed(home, commit, told) or commit > SURE
+    unfinished = [batch for batch, state in states_of(chartferry).items() if state == "running"]
+    for batch in unfinished:
+        assert soundly(chartferry, "undo", batch)[0] in (0, 3)
+    ended = {batch: made_by(home, batch) for batch, state in states_of(chartferry).items() if state == "stopped"}
+    assert len(ended) == len(unfinished) or not additions
+    (home / "inbox").rename(home / "later")
+    (home / "inbox").mkdir()
+    soundly(chartferry, "import")
+    assert {batch: made_by(home, batch) for batch in ended} == ended
+    for batch in ended:
+        soundly(chartferry, "import", "--again", batch)
+    (home / "inbox").rmdir()
+    (home / "later").rename(home / "inbox")
     all_runs_and_ends(home, target, chartferry, commit % len(READING))
