@@ -180,7 +180,7 @@ def test_an_undo_of_payments_takes_none_back_and_says_so(home, target, asked):
 def test_a_batch_is_taken_back_and_loaded_again_a_piece_at_a_time(home, target, asked, chartferry, monkeypatch):
     """CLI-CMD-10, CLI-CMD-18: memory does not grow with the batch. The first rows are named, all are counted."""
     sizes = {"undo.ROWS_A_COMMIT": 2, "records.ROWS_A_PIECE": 3, "missing_resources.READS_WITHOUT_A_SWEEP": 1}
-    for name, number in {**sizes, "undo.LISTED": 4, "undo.SHOWN": 1}.items():
+    for name, number in {**sizes, "undo_result.LISTED": 4, "undo_result.SHOWN": 1}.items():
         monkeypatch.setattr(f"pipelines.corrections.{name}", number)
     tasks(home, *(f"k{number}" for number in range(10)))
     batch = asked("import")["batches"][0]["batch_id"]
@@ -283,6 +283,25 @@ def test_a_batch_that_undo_ended_before_a_row_was_sent_loads_again(home, target,
     assert (code, ENDED in out) == (0, True)
     assert (asked("import")["batches"], target.of("Task")) == ([], [])
     assert asked("import", "--again", batch)["totals"]["created"] == 2
+
+
+def test_an_undo_of_a_batch_that_was_being_loaded_again_leaves_it_taken_back(
+    home, target, asked, chartferry, monkeypatch
+):
+    """CLI-CMD-10, CLI-CMD-18: the load was cut off before a row was sent."""
+    tasks(home, "k1", "k2")
+    batch = asked("import")["batches"][0]["batch_id"]
+    asked("undo", batch)
+    before = records_of(home)
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.runs.loading.load", Mock(side_effect=KeyboardInterrupt))
+        assert chartferry("import", "--again", batch)[0] == INTERRUPTED
+    assert records_of(home) != before
+    found = asked("undo", batch)
+    assert (found["exit_code"], found["taken"], found["ended"]) == (0, 0, True)
+    assert records_of(home) == before
+    assert asked("import", "--again", batch)["totals"]["created"] == 2
+    assert asked("verify")["differences"] == []
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["there", "not-there"])
