@@ -18,7 +18,7 @@ from pipelines.importing.begin_and_end import publish_into, summary_of
 from pipelines.ledger.rejects import RejectPlace, reject_places, settle_resubmitted
 from pipelines.ledger.row_fates import OPEN
 from pipelines.runs.batch import run_over
-from pipelines.runs.run import RunResult
+from pipelines.runs.run import ENDED_BY_UNDO, RunResult, is_ended_by_undo
 from pipelines.runs.summary import Summary
 from pipelines.session.session import Session
 
@@ -81,7 +81,7 @@ def retry(session: Session, batch_id: str | None, taken_back: bool) -> RetryResu
 def _source(session: Session, batch_id: str) -> tuple[ReceivedFile, Feed]:
     row = session.ledger.batch(session.target, batch_id)
     if row and row["state"] == "stopped":
-        raise OutOfReach(STOPPED)
+        raise OutOfReach(ENDED_BY_UNDO.format(batch_id) if is_ended_by_undo(session, batch_id) else STOPPED)
     return source_of(session.home, session.ledger, session.catalog, session.target, batch_id)
 
 
