@@ -5,12 +5,13 @@ It contains values of the export and names of the reference data, so it is only 
 
 import csv
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
-from pipelines.corrections.sources import NO_ENTRY, OutOfReach, lines_by_batch, rejected_by, source_of
+from pipelines.corrections.sources import NO_ENTRY, OutOfReach, rejected_by, source_of
 from pipelines.feeds.drafting.candidates import Candidate, Candidates, records_in
 from pipelines.feeds.files.catalog import Catalog, Feed, home_catalog
 from pipelines.feeds.files.crosswalks import BadCrosswalk, add_entries
@@ -95,17 +96,17 @@ def _look(
     found: dict[Crosswalk, Counter[str]],
     left: list[str],
 ) -> None:
-    rejects = {
-        place: why for place, why in rejected_by(ledger, target, NO_ENTRY).items() if place.source == feed.source
-    }
-    named = {reason.line for why in rejects.values() for reason in why if reason.line}
-    for batch_id, lines in lines_by_batch(rejects).items():
+    places = defaultdict[str, set[int]](set)
+    for place, why in rejected_by(ledger, target, NO_ENTRY).items():
+        if place.source == feed.source:
+            places[place.batch_id].update([place.line, *(reason.line for reason in why if reason.line)])
+    for batch_id, lines in places.items():
         try:
             received, own = source_of(home, ledger, catalog, target, batch_id)
             if own.name != feed.name:
                 continue
             with reader_of(received.path_in_batch, received.file_name, feed) as reader:
-                for walk, values in missing_values(feed, reader, named | set(lines)).items():
+                for walk, values in missing_values(feed, reader, lines).items():
                     found.setdefault(walk, Counter()).update(values)
         except (OutOfReach, UnreadableFile, BadCrosswalk) as error:
             left.append(f"{batch_id}: {error}")
@@ -132,7 +133,7 @@ def read_csv_entries(path: Path) -> dict[tuple[str, str], str]:
     try:
         text = content.decode("utf-8-sig")
         sign = ";" if text.partition("\n")[0].count(";") > text.partition("\n")[0].count(",") else ","
-        rows = csv.DictReader(text.splitlines(), delimiter=sign, strict=True)
+        rows = csv.DictReader(StringIO(text, newline=""), delimiter=sign, strict=True)
         return dict(_entries(rows))
     except (UnicodeError, csv.Error, KeyError):
         raise UnreadableFile(

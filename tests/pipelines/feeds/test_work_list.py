@@ -35,7 +35,7 @@ def practice(home, target, chartferry):
     (home / "reference").mkdir()
     lines = "".join(json.dumps(person(*each)) + "\n" for each in PEOPLE)
     (home / "reference" / "patients.ndjson").write_text(lines + "no json\n[1]\n")
-    rows = ["a,MRN7", "b,MRN10011", "c,MRN10011", "d,Li Bo 1999"]
+    rows = ["a,MRN7", "b,MRN10011", "c,MRN10011", 'd,"Li Bo\n1999"']
     code, _ = practice.take("id,mrn,amount,day\n" + "".join(f"{row},1.00,2026-03-01\n" for row in rows), "till.csv")
     assert code == 3
     return practice
@@ -49,7 +49,7 @@ def test_values_are_listed_with_how_often_they_came_and_the_nearest_people(pract
         "people.csv: MRN10011: 2 rows",
         "  1  p1  MRN100111 Ana Diaz 1961-01-02",
         "  2  p2  MRN200 Bo Li 1999-05-05",
-        "people.csv: Li Bo 1999: 1 row",
+        "people.csv: Li Bo\\n1999: 1 row",
         "  1  p2  MRN200 Bo Li 1999-05-05",
     ]
 
@@ -71,12 +71,12 @@ def test_a_list_filled_in_by_a_colleague_closes_the_rejects_with_the_next_import
         rows = list(csv.reader(file))
     assert rows[0] == ["crosswalk", "value", "rows", "entry", "candidates"]
     rows[1][3], rows[2][3] = "p1", "p2"
-    work.write_text("\n".join(";".join(row).replace("; ", ", ") for row in rows), encoding="utf-8")
+    with work.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=";").writerows(rows)
     code, out, _ = chartferry("feeds", "map", "till", "--entries", work)
     assert (code, out) == (0, "2 entries were written; chartferry import tries the rejects again\n")
-    assert (
-        practice.home / "feeds" / "people.csv"
-    ).read_text() == "kind,mrn,id\nP,MRN7,p1\nP,MRN10011,p1\nP,Li Bo 1999,p2\n"
+    people = (practice.home / "feeds" / "people.csv").read_text()
+    assert people == 'kind,mrn,id\nP,MRN7,p1\nP,MRN10011,p1\nP,"Li Bo\n1999",p2\n'
     said = "no entry was written: the crosswalks have all of these entries already\n"
     assert chartferry("feeds", "map", "till", "--entries", work)[:2] == (0, said)
     assert chartferry("import")[0] == 0
@@ -88,6 +88,26 @@ def test_a_list_filled_in_by_a_colleague_closes_the_rejects_with_the_next_import
     )
     assert chartferry("feeds", "map", "till", "--out", practice.home / "none.csv")[1] == said
     assert not (practice.home / "none.csv").exists()
+
+
+def test_a_value_is_listed_for_the_open_rejects_of_its_own_file(practice, chartferry):
+    """FEED-FILE-06: not since a reject of another file has rows on these lines."""
+    columns = {
+        "payment_id": "response_id",
+        "amount = ": "question = ",
+        "paid_on": "questionnaire",
+        '"payments"': '"answers"',
+    }
+    text = FEED.replace("till*", "form*")
+    for old, new in columns.items():
+        text = text.replace(old, new)
+    (practice.home / "feeds" / "form.toml").write_text(text)
+    for name, people in (("form_1.csv", "OLD NEW NEW"), ("form_2.csv", "MRN7 LAST LAST")):
+        rows = "".join(f"{name}{who},{who},{at},f\n" for at, who in enumerate(people.split()))
+        practice.take(f"id,mrn,amount,day\n{rows}", name)
+    new = next(name for key, name in practice.ids().items() if key.endswith("NEW"))
+    assert chartferry("rejects", "discard", new, "--why", "left")[0] == 0
+    assert chartferry("feeds", "map", "form")[1].splitlines() == ["people.csv: LAST: 2 rows", "people.csv: OLD: 1 row"]
 
 
 def test_an_import_tries_them_once_for_each_feed_file(practice, chartferry):
