@@ -97,13 +97,14 @@ def _to_load_again(
 
 
 def _end_undo(session: Session, piece: Piece) -> None:
-    """Close an interrupted undo: note the resources that it took back, and drop the intents for all others."""
+    """Close an interrupted undo: note the resources that it took back, and drop the intents for all others.
+
+    One that is gone or has no identifier counts as not taken back: `not_there` judges it like any other.
+    """
     if piece[0].resource_type not in TAKEN_BACK:
         return
     waiting, status = waiting_versions(session, piece), TAKEN_BACK[piece[0].resource_type]
-    found = dict(zip(waiting, read_versions(session, piece[0].resource_type, waiting), strict=True))
-    missing = [version for version, body in found.items() if body is None]
-    gone = [missing[at] for at in follow(session, missing).gone]
-    done = [*gone, *(version for version, body in found.items() if body and body.get("status") == status)]
+    found = zip(waiting, read_versions(session, piece[0].resource_type, waiting), strict=True)
+    done = [version for version, body in found if body and body.get("status") == status]
     undone(session.ledger, session.target, done)
     withdrawal_given_up(session.ledger, session.target, [version for version in waiting if version not in done])

@@ -70,6 +70,18 @@ def test_undo_takes_tasks_back_and_again_loads_them_anew(home, target, asked, ch
     assert [each[:2] for each in decisions(home)] == [("undo", batch), ("undo", batch), ("import --again", batch)]
 
 
+@pytest.mark.parametrize("again", [True, False])
+def test_a_batch_to_be_loaded_again_goes_on_after_a_kill(again, home, asked, chartferry, monkeypatch):
+    """CLI-CMD-18: by the same command or by any import, before any of its records was sent."""
+    tasks(home, "k1")
+    batch = asked("import")["batches"][0]["batch_id"]
+    asked("undo", batch)
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.importing.requested_import.import_all", Mock(side_effect=KeyboardInterrupt))
+        assert chartferry("import", "--again", batch)[0] == INTERRUPTED
+    assert asked("import", *["--again", batch] * again)["totals"]["created"] == 1
+
+
 def test_what_is_taken_back_keeps_its_answers_at_a_server_that_replaces_it(home, target, asked):
     """CLI-CMD-11, TARGET-03: the server's CapabilityStatement does not distinguish it from the interface."""
     target.additions, target.promised = False, ["reference"]
