@@ -76,10 +76,11 @@ def remove_rows(folder: Path) -> None:
 
 
 def purge_older(home: Path, ledger: Ledger, target: str, days: float, now: datetime) -> dict[str, str | None]:
-    """Purge batches of a target that ended more than `days` ago, at other targets too.
+    """Purge batches of a target whose last run ended more than `days` ago, at other targets too.
 
     Return by name why a batch was kept; None if it was purged. A file that was not loaded is kept as long as nothing
-    answers its rows: only a person can say that they are done with.
+    answers its rows: only a person can say that they are done with. A file that came again is as young as that run,
+    since `import --again` may need its rows.
     """
     before, done = utc_text(now - timedelta(days=days)), dict[str, str | None]()
     by_name = defaultdict[str, list[Row]](list)
@@ -94,6 +95,9 @@ def purge_older(home: Path, ledger: Ledger, target: str, days: float, now: datet
     batches = ledger.batches_in(home)
     batches.bring(list(old), NONE)
     for name in filter(batches.has_source, old):
+        runs = (run for row in old[name] for run in ledger.runs(row["target"], name))
+        if any((run["finished_at"] or "") > before for run in runs):
+            continue
         if any(is_unanswered(ledger, batches, row) for row in old[name]):
             done[name] = (
                 f"{name}: it was not loaded, and no later file answers its rows: load it, or run chartferry"
