@@ -1,14 +1,17 @@
-"""Check that the target does not have a row in doubt, before the row is sent again by hand."""
+"""Checks of a row in doubt at the target, before a person settles it: is it absent, or is a resource another row's."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from pipelines.client.steps import step_for
+from pipelines.corrections.moved_resources import owner_of
 from pipelines.ledger.doubts import DoubtfulRecord, known_resources, made_before
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files
 from pipelines.loading.lookup import ABSENT, FOUND, Doubt, look_up
+from pipelines.loading.ownership import GIVEN_AGAIN, KnownResource
 from pipelines.loading.row import Identity
 from pipelines.loading.settling import as_doubts
 from pipelines.session.session import Session
@@ -43,6 +46,13 @@ def check_absent(session: Session, doubt: DoubtfulRecord, others: Collection[str
     if finding.state != ABSENT:
         hint = "; if other records made them, name each by --apart-from" if "/" in (finding.why or "") else ""
         raise NotPossible(f"{doubt.name}: not sent again: {finding.why}{hint}")
+
+
+def is_anothers(session: Session, doubt: DoubtfulRecord, body: Mapping[str, Any]) -> bool:
+    """True if a resource, as read, is another row's by the ledger, or by an identifier of its source."""
+    named = owner_of(session, doubt.source, doubt.resource_type).why_not(KnownResource.of(doubt), body)
+    known = known_resources(session.ledger, session.target, doubt.resource_type, [doubt])
+    return named == GIVEN_AGAIN or any(body["id"] in ids for ids in known.values())
 
 
 def _since_at_least(doubt: Doubt) -> Doubt:

@@ -12,9 +12,9 @@ import orjson
 
 from fhir_service.interface.datatypes import ID_PATTERN
 from pipelines.client.comparison import same_content
-from pipelines.corrections.absence import NO_NEED, check_absent
+from pipelines.corrections.absence import NO_NEED, check_absent, is_anothers
 from pipelines.home.exits import ALL_LOADED
-from pipelines.ledger.doubts import DoubtfulRecord, doubtful, known_resources
+from pipelines.ledger.doubts import DoubtfulRecord, doubtful
 from pipelines.ledger.former_versions import earlier_versions, plan_anew
 from pipelines.ledger.rows import Outcome
 from pipelines.ledger.tables import NotPossible
@@ -50,8 +50,7 @@ def accept(session: Session, name: str, resource_id: str) -> str:
             body = session.connection.client.read(kind, resource_id)
         if body is None:
             raise NotPossible(f"the target has no {kind}/{resource_id}")
-        known = known_resources(session.ledger, session.target, kind, [doubt])
-        if any(resource_id in ids for ids in known.values()):
+        if is_anothers(session, doubt, body):
             raise NotPossible(f"{kind}/{resource_id} belongs to another row already")
         files = accepted_files(session.batches.folder(doubt.batch_id))
         row = rows_in(files, {doubt.key: doubt.content_hash}).get(doubt.key)

@@ -136,6 +136,21 @@ def test_accept_takes_no_resource_that_is_another_rows(home, target, asked, char
     assert (code, "belongs to another row already" in err, decisions(home)) == (4, True, [])
 
 
+def test_accept_takes_no_resource_with_the_identifier_of_another_row(home, target, asked, chartferry):
+    """CLI-CMD-09: another home of this source has sent it, and the row in doubt may never have arrived."""
+    target.additions, target.promised = False, ["transaction", "conditional", "identifier"]
+    target.faults = ["lost_before"] * 30
+    payments(home, ("k1", "p1", "1.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    for key, code in (("k7", 4), ("k1", 0)):
+        named = [{"system": "urn:chartferry:default:PaymentNotice", "value": key}]
+        resource = target.create({**ONE, "identifier": named})[1].rpartition("/")[2]
+        said = chartferry("doubts", "accept", f"{batch}:2", "--resource", resource)
+        assert (said[0], "belongs to another row already" in said[2]) == (code, code == 4)
+    [batch] = json.loads(chartferry("status", "--json")[1])["batches"]
+    assert (batch["state"], batch["adopted"], len(decisions(home))) == ("finished", 1, 1)
+
+
 @pytest.mark.then_published
 def test_resend_lets_the_next_import_send_it(doubt, home, target, asked):
     """CLI-CMD-09, CLI-CMD-19"""
@@ -179,6 +194,28 @@ def test_resend_goes_on_where_a_person_names_the_other(doubt, home, target, aske
     assert asked("doubts", "resend", f"{doubt}:2", *named)["exit_code"] == 0
     assert asked("import")["totals"]["created"] == 2
     assert decisions(home) == [("doubts resend", f"{doubt}:2", ", ".join(f"apart from {other}" for other in others))]
+
+
+def test_no_row_is_settled_by_hand_without_its_content(doubt, home, target, chartferry):
+    """CLI-CMD-09: as where another machine has its batch."""
+    resource = target.create(ONE)[1].rpartition("/")[2]
+    for path in (home / "batches" / doubt).glob("run-*/accepted.parquet"):
+        path.unlink()
+    for command in (["accept", f"{doubt}:2", "--resource", resource], ["resend", f"{doubt}:2"]):
+        code, _, err = chartferry("doubts", *command)
+        assert (code, "its source row is no longer in this home" in err) == (4, True), err
+
+
+@pytest.mark.parametrize("later", [["identifier"], ["transaction", "conditional", "identifier"]])
+def test_resend_looks_up_what_no_condition_went_with(later, home, target, asked):
+    """LEDGER-21: the next import does not settle it by itself, also where the target has become another make."""
+    target.additions, target.faults = False, ["lost_before"] * 30
+    target.promised = later if later == ["identifier"] else []
+    payments(home, ("k1", "p1", "1.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    target.promised, target.faults = later, []
+    assert asked("doubts", "resend", f"{batch}:2")["exit_code"] == 0
+    assert asked("import")["totals"]["created"] == 1
 
 
 def test_resend_refuses_where_the_target_cannot_be_asked(doubt, target, chartferry):
@@ -499,23 +536,24 @@ def test_old_batches_are_purged_when_a_retention_is_set(home, asked, monkeypatch
     assert not list((home / "rehearsals").iterdir())
 
 
-def test_source_rows_are_kept_while_a_batch_is_young_at_one_of_its_targets(home, asked, monkeypatch):
-    """CLI-CMD-16: all targets share the rows, so that the purge is recorded for each."""
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_source_rows_are_kept_while_a_batch_is_young_at_one_of_its_targets(elsewhere, home, target, asked, monkeypatch):
+    """CLI-CMD-16: all targets share the rows, so that the purge is recorded for each. Its last run counts."""
     payments(home, ("k1", "p1", "1.00"))
     batch = asked("import")["batches"][0]["batch_id"]
     with serving(FakeTarget(additions=False)) as other, closing(Ledger.open(home / "ledger.db")) as ledger:
         first = ledger.clock()
         other.valid_tokens.add("fixed")
-        monkeypatch.setenv("FHIR_BASE_URL", other.url)
+        monkeypatch.setenv("FHIR_BASE_URL", other.url if elsewhere else target.url)
         payments(home, ("k1", "p1", "1.00"))
         asked("import")
-        [old, young] = ledger.batches()
-        assert (old["batch_id"], young["batch_id"]) == (batch, batch)
+        rows = ledger.batches()
+        assert [row["batch_id"] for row in rows] == [batch] * (1 + elsewhere)
         now = ledger.clock()
         between = (now - first) / timedelta(days=1)
         for days, done in ((between, {}), (0.0, {batch: None})):
-            assert purge_older(home, ledger, old["target"], days, now) == done
-        assert {row["target"] for row in ledger.decisions()} == {old["target"], young["target"]}
+            assert purge_older(home, ledger, rows[0]["target"], days, now) == done
+        assert {row["target"] for row in ledger.decisions()} == {row["target"] for row in rows}
     assert not (home / "batches" / batch / "source").exists()
 
 
