@@ -129,9 +129,8 @@ QUERIES: dict[str, str] = {
         SELECT batch_id, line, resource_id FROM ours ANTI JOIN there ON there.id = ours.resource_id WHERE {LIVE}""",
     "hidden": f"""
         SELECT batch_id, line, resource_id FROM ours JOIN hidden ON hidden.id = ours.resource_id
-        JOIN there USING (id) WHERE {LIVE} AND NOT {WITHOUT}""",
-    "not updated": f"""
-        SELECT batch_id, line, resource_id FROM ours SEMI JOIN behind USING (resource_id) WHERE {LIVE}""",
+        JOIN there USING (id) WHERE NOT {WITHOUT}""",
+    "not updated": "SELECT batch_id, line, resource_id FROM ours SEMI JOIN behind USING (resource_id)",
     "differs": f"""
         SELECT batch_id, line, resource_id FROM {IN_STEP}
         WHERE {LIVE} AND $kind = 'Task' AND ({OF_ANOTHER} OR coalesce({OTHERS}, false))
@@ -162,7 +161,7 @@ QUERIES: dict[str, str] = {
         SELECT arg_min(sent.batch_id, sent.line) AS batch_id, min(sent.line) AS line, there.id FROM {STRANGERS}
         JOIN content ON content.timed = there.timed
         JOIN sent ON sent.key = content.key AND sent.content_hash = content.content_hash
-        WHERE there.system IS NULL AND there.status IS DISTINCT FROM 'entered-in-error'
+        WHERE there.system IS NULL AND NOT {WITHOUT}
             AND ($kind = 'PaymentNotice' OR NOT $named)
             AND ($kind <> 'PaymentNotice'
                 OR there.made::TIMESTAMPTZ >= sent.first_sent_at::TIMESTAMPTZ - {SLACK} - to_microseconds($behind))
@@ -172,19 +171,17 @@ QUERIES: dict[str, str] = {
         SELECT arg_min(sent.batch_id, sent.line), min(sent.line), there.id FROM {STRANGERS}
         JOIN content ON content.content = there.content AND content.timed = content.content
         JOIN sent ON sent.key = content.key AND sent.content_hash = content.content_hash
-        WHERE there.system IS NULL AND there.status IS DISTINCT FROM 'entered-in-error'
+        WHERE there.system IS NULL AND NOT {WITHOUT}
             AND $kind <> 'PaymentNotice' AND NOT $named
             AND {OF_A_FIRST_ATTEMPT}
             AND $batch IN ('', sent.batch_id)
         GROUP BY there.id
         UNION ALL
-        SELECT arg_min(ours.batch_id, ours.line), min(ours.line), there.id FROM {BY_NAME}
+        SELECT ours.batch_id, ours.line, there.id FROM {BY_NAME}
         LEFT JOIN content ON content.key = ours.key AND content.content_hash = ours.content_hash
         WHERE NOT {WITHOUT} AND ours.{SETTLED}
             AND (there.record_generation <= ours.generation OR {OURS_IS_THERE})
-            AND (ours.resource_id IS NOT NULL OR content.content IS NULL OR content.content = there.content)
-            AND $batch IN ('', ours.batch_id)
-        GROUP BY there.id""",
+            AND (ours.resource_id IS NOT NULL OR content.content IS NULL OR content.content = there.content)""",
     "unknown": f"""
         SELECT NULL AS batch_id, NULL AS line, there.id FROM {STRANGERS}
         ANTI JOIN difference ON difference.resource_id = there.id
