@@ -129,8 +129,8 @@ _STILL_THERE = f"""
     WHERE former.fate <> 'kept' AND coalesce(found.status, '') NOT IN ('entered-in-error', 'cancelled')
     GROUP BY found.kind, found.id, found.patient_id, found.cents"""
 """Resources that the target has, though they were taken back or replaced: `not taken back` in `verify`."""
-_FOUND = """(SELECT kind, id AS resource_id, patient_id, cents,
-    coalesce(status, '') <> 'entered-in-error' AS is_there FROM found)"""
+_FOUND = """(SELECT kind, id AS resource_id, patient_id, cents, true AS is_there FROM found
+    WHERE coalesce(status, '') <> 'entered-in-error')"""
 
 
 def stage_records(db: duckdb.DuckDBPyConnection, session: Session) -> None:

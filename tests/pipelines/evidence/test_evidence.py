@@ -281,7 +281,7 @@ def test_a_file_that_nobody_purged_and_that_is_gone_is_named(imported, home, ask
     assert "Export, ledger and target do not agree." in page
 
 
-def test_purged_rows_are_compared_with_the_ledger_alone(home, asked, chartferry):
+def test_purged_rows_are_compared_with_the_ledger_alone(home, target, asked, chartferry):
     """EVID-01"""
     rows(home, "payments-1.csv", "k1,p1,1.00,2026-03-01")
     batch = asked("import")["batches"][0]["batch_id"]
@@ -290,6 +290,9 @@ def test_purged_rows_are_compared_with_the_ledger_alone(home, asked, chartferry)
     expected = {"feed": "payments", "ledger_records": 1, "target_records": 1, "ledger_cents": 100, "target_cents": 100}
     assert (found["feeds"], found["without_rows"], found["purged"]) == ([], [expected], [batch])
     assert found["agrees"]
+    target.of("PaymentNotice")[0]["status"] = "cancelled"
+    found = asked("evidence")
+    assert (found["without_rows"], found["agrees"]) == ([expected | {"target_records": 0, "target_cents": 0}], False)
 
 
 def test_the_sample_is_repeated_by_its_seed_and_shows_both_sides(home, target, asked):
