@@ -17,14 +17,14 @@ from pipelines.ledger.database import history_of
 from pipelines.ledger.last_journal_line import is_lacking
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import is_of, manifest_in, number_of
-from pipelines.ledger.states import CUT_OFF
+from pipelines.ledger.states import CUT_OFF, NOT_LOADED
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.target_clock import ahead_in
 from pipelines.session.session import Session
 
 LOOK = "check the chart before you import these rows again"
-UNREAD = ("failed", CUT_OFF)
-"""States of runs that have ended, and that did not read their file to its end."""
+UNSENT = (*NOT_LOADED, CUT_OFF)
+"""States of runs that have ended, and that have sent nothing."""
 NOTED = "lost"
 """The state of a lost run that is in the ledger again, while its rows are not there yet."""
 
@@ -46,6 +46,12 @@ class LostBatch(NamedTuple):
         """True if the batch may have records of a feed's source and kind."""
         about = {(each["source"], each["resource"]) for each in self.manifests}
         return bool(self.untold) or (feed.source, feed.resource) in about
+
+    @property
+    def may_have_sent(self) -> bool:
+        """True if one of the runs may have sent rows."""
+        ended = [each.get("state") for each in self.manifests if each.get("ended_at")]
+        return bool(self.untold) or len(ended) < len(self.manifests) or not set(ended) <= set(UNSENT)
 
     def begun(self, came: str) -> tuple[str, timedelta | None]:
         """Return since when its runs may have sent rows, and how far the target's clock was ahead then; None if not
@@ -82,7 +88,7 @@ def lost_before(session: Session, feed: Feed, batch_id: str) -> str | None:
     """
     if session.lost is None:
         session.lost = lost_batches(session)
-    names = [each.name for each in session.lost if each.is_about(feed)]
+    names = [each.name for each in session.lost if each.is_about(feed) and each.may_have_sent]
     return batch_id if batch_id in names else next(iter(names), None)
 
 
@@ -96,13 +102,11 @@ def refuse_lost(session: Session, feed: Feed, batch_id: str) -> None:
 
 
 def _lost_runs(session: Session, folder: Path, runs: list[Path]) -> LostBatch:
-    """Return the lost runs of a batch. A known run that ended later replaces those before it, unless it could not read
-    the file.
-    """
+    """Return the lost runs of a batch. A known run that ended later replaces them, unless it sent nothing."""
     told = {run: manifest for run in runs if (manifest := manifest_in(run))}
     known = {run["started_at"]: run for run in session.ledger.runs(session.target, folder.name)}
     is_news = _FolderNews(session.ledger, known)
-    ended = max((at for at, run in known.items() if run["finished_at"] and run["state"] not in UNREAD), default="")
+    ended = max((at for at, run in known.items() if run["finished_at"] and run["state"] not in UNSENT), default="")
     lost = [
         manifest
         for run, manifest in told.items()

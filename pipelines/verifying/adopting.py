@@ -18,7 +18,7 @@ from pipelines.runs.lost_runs import LOOK, lost_batches
 from pipelines.session.session import Session
 from pipelines.session.waiting_files import waiting_in, without_feed
 from pipelines.verifying.lost_batch import adopt_batch
-from pipelines.verifying.lost_runs import close_answered, end_runs, note_runs
+from pipelines.verifying.lost_runs import ValidatedBatch, end_runs, note_runs, validate_lost
 from pipelines.verifying.staging import workbench
 from pipelines.verifying.target import stage_target
 
@@ -64,22 +64,20 @@ def adopt_lost(session: Session) -> AdoptedBatches:
             note_runs(session, each)
             end_runs(session, each)
             adopted.left[each.name] = f"its source rows are no longer in this home: {LOOK}"
-        # The target has the newest version of a record that came several times, so the newest batch comes first.
-        found = sorted(
-            ((each, waiting) for each, waiting in lost if waiting),
-            key=lambda pair: pair[1].in_batch.received_at,
-            reverse=True,
-        )
-        for kind in sorted({waiting.feed.resource for _, waiting in found}):
+        batches = list[ValidatedBatch]()
+        found = ((each, waiting) for each, waiting in lost if waiting)
+        for each, waiting in sorted(found, key=lambda pair: pair[1].in_batch.received_at):  # an answer after its reject
+            try:
+                batches.append(validate_lost(session, each, waiting))
+            except UnreadableFile as error:
+                adopted.left[each.name] = str(error)
+        for kind in sorted({batch.run.feed.resource for batch in batches}):
             stage_target(db, session, kind)
-            for each, waiting in (pair for pair in found if pair[1].feed.resource == kind):
-                try:
-                    adopted.batches[each.name] = adopt_batch(db, session, lease, each, waiting)
-                except UnreadableFile as error:
-                    adopted.left[each.name] = str(error)
-        close_answered(session)
-    bare = {each.name: waiting for each, waiting in found if not session.is_safe(waiting.feed.resource)}
-    for name in bare.keys() & adopted.batches.keys():
+            # The target has the newest version of a record that came several times, so the newest batch comes first.
+            for batch in (batch for batch in reversed(batches) if batch.run.feed.resource == kind):
+                adopted.batches[batch.lost.name] = adopt_batch(db, session, lease, batch)
+    bare = [batch.lost.name for batch in batches if not session.is_safe(batch.run.feed.resource)]
+    for name in bare:
         counts, settled = adopted.batches[name], resolve(session, name)
         counts["adopted"] += len(settled.adopted)
         counts["in_doubt"] = len(settled.left)

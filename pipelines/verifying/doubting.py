@@ -13,8 +13,6 @@ from pipelines.ledger.rows import KnownRecord, Outcome, Repeat, Sighting
 from pipelines.ledger.standing import Standing, standing_of
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.book import Book
-from pipelines.loading.load import Load
-from pipelines.loading.load_counts import LoadCounts
 from pipelines.loading.lookup import ahead
 from pipelines.loading.repeats import as_repeat
 from pipelines.loading.row import AcceptedRow, Identity
@@ -88,9 +86,10 @@ class LostBatchWriter:
     """
 
     def __init__(
-        self, db: duckdb.DuckDBPyConnection, load: Load, since: str, by: timedelta | None, later: set[str]
+        self, db: duckdb.DuckDBPyConnection, book: Book, since: str, by: timedelta | None, later: set[str]
     ) -> None:
-        self._load, self._book, self._since, self._later = load, Book(load), since, later
+        load = book.load
+        self._load, self._book, self._since, self._later = load, book, since, later
         self._carried = CarriedIdentifiers(db, load.source, load.resource)
         self._of = load.of
         self._ahead = ahead(load.client, load.ledger.clock()) if by is None else by // timedelta(microseconds=1)
@@ -98,8 +97,8 @@ class LostBatchWriter:
         self._supersedes = changed == "supersede" and load.resource == "QuestionnaireResponse"
         self._first_stays = self._book.step.named and changed in ("reject", "skip")
 
-    def write_all(self) -> LoadCounts:
-        """Write the accepted rows of the batch's run, and the repeats within its file; return the counts."""
+    def write_all(self) -> None:
+        """Write the accepted rows of the batch's run, and the repeats within its file; count them in the book."""
         self._book.repeats.note_skipped(self._book.loaded)
         progress = self._load.progress
         progress.stage("adopt", self._load.batch.batch_id)
@@ -107,7 +106,6 @@ class LostBatchWriter:
             self.write(rows)
             progress.advance(len(rows))
         progress.end()
-        return self._book.loaded
 
     def write(self, rows: Sequence[AcceptedRow]) -> None:
         """Adopt some rows, put others in doubt, and note those that the ledger knows."""

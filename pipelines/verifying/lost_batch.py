@@ -1,48 +1,37 @@
-"""Validate a lost batch again, and write its rows to the ledger."""
+"""Write the rows of a lost batch to the ledger."""
 
 import duckdb
 
-from pipelines.home.batch import ReceivedFile, UnreadableFile
+from pipelines.home.batch import ReceivedFile
 from pipelines.ledger.lease import Lease, utc_text
+from pipelines.ledger.reject_state import close_answered
+from pipelines.loading.book import Book
 from pipelines.loading.load import Load
 from pipelines.loading.load_counts import BatchRun
-from pipelines.runs.beginning import begin, note_batch
-from pipelines.runs.ending import end, end_unread
-from pipelines.runs.lost_runs import LostBatch
-from pipelines.runs.validating import validate_run
+from pipelines.loading.stage import note_to_come
+from pipelines.runs.ending import end
 from pipelines.session.session import Session
-from pipelines.session.waiting_files import WaitingFile, received_batches
+from pipelines.session.waiting_files import received_batches
 from pipelines.verifying.doubting import LostBatchWriter
-from pipelines.verifying.lost_runs import end_runs, may_have_sent, note_runs
+from pipelines.verifying.lost_runs import ValidatedBatch, end_runs
 
 
-def adopt_batch(
-    db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, lost: LostBatch, waiting: WaitingFile
-) -> dict[str, int]:
-    """Adopt a lost batch. Return its numbers of rows `adopted`, `taken_back`, `in_doubt`. Raises `UnreadableFile`."""
-    session.decide("verify --adopt", [lost.name])
-    came = utc_text(session.ledger.of_here(waiting.in_batch.received_at))
-    since, by = lost.begun(came)
-    note_batch(session, waiting.in_batch, waiting.feed)
-    note_runs(session, lost)
-    run = begin(session, waiting.in_batch, waiting.feed, whole=True, adopting=True)
-    try:
-        validated = validate_run(session, run)
-    except UnreadableFile as error:
-        if not may_have_sent(lost):
-            end_runs(session, lost)
-        end_unread(session, run, error)
-        raise
-    batch = BatchRun(session.target, lost.name, run.feed, run.folder, True, session.pace)
+def adopt_batch(db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, batch: ValidatedBatch) -> dict[str, int]:
+    """Adopt a lost batch. Return its numbers of rows `adopted`, `taken_back`, `in_doubt`."""
+    lost, run, validated = batch
+    since, by = lost.begun(utc_text(session.ledger.of_here(run.received.received_at)))
+    of_run = BatchRun(session.target, lost.name, run.feed, run.folder, True, session.pace)
     connection = session.connection
     to = (connection.client, connection.capabilities, connection.step(session.target, run.feed.resource))
-    load = Load(batch, *to, session.ledger, lease, session.progress)
-    loaded = LostBatchWriter(db, load, since, by, _later_batches(session, run.received)).write_all()
+    book = Book(Load(of_run, *to, session.ledger, lease, session.progress))
+    note_to_come(book)
+    LostBatchWriter(db, book, since, by, _later_batches(session, run.received)).write_all()
+    close_answered(session.ledger, book.load.of, lost.name)
     end_runs(session, lost)
-    end(session, run, validated, loaded)
-    counts = loaded.counts
+    end(session, run, validated, book.loaded)
+    counts = book.loaded.counts
     landed = sum(counts[name] for name in ("adopted", "updated", "superseded"))
-    return {"adopted": landed, "taken_back": loaded.taken_back, "in_doubt": counts["in_doubt"]}
+    return {"adopted": landed, "taken_back": book.loaded.taken_back, "in_doubt": counts["in_doubt"]}
 
 
 def _later_batches(session: Session, received: ReceivedFile) -> set[str]:

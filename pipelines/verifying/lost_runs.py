@@ -1,26 +1,55 @@
-"""Write runs that the ledger lacks, as far as manifests tell of them, and close rejects that later batches answered."""
+"""Write runs that the ledger lacks, as far as manifests tell of them, and validate their batches again."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from pipelines.home.batch import UnreadableFile
 from pipelines.ledger.columns import COUNTS
-from pipelines.ledger.reject_state import write_states
-from pipelines.ledger.rejects import open_in_batch
-from pipelines.ledger.states import LANDED
-from pipelines.runs.lost_runs import NOTED, UNREAD, LostBatch
+from pipelines.runs.beginning import begin, note_batch
+from pipelines.runs.ending import end_unread, end_without_load
+from pipelines.runs.lost_runs import NOTED, LostBatch
+from pipelines.runs.run import Run
+from pipelines.runs.validating import validate_run
 from pipelines.session.session import Session
+from pipelines.session.waiting_files import WaitingFile
+from pipelines.validation.outcome import ValidationResult
 
 OF_RUN = ("feed_hash", "key_hash", "rules_version", "software_version")
 NOT_TOLD = "what it did is not told any more"
+NOTHING_SENT = "nothing of it has been sent; import the file again"
 
 
-def may_have_sent(lost: LostBatch) -> bool:
-    """True if the file could be read by a lost run. A file that cannot be read now stays lost until it comes again, or
-    is purged.
+class ValidatedBatch(NamedTuple):
+    """A lost batch, and the run that has validated it again."""
+
+    lost: LostBatch
+    run: Run
+    validated: ValidationResult
+
+
+def validate_lost(session: Session, lost: LostBatch, waiting: WaitingFile) -> ValidatedBatch:
+    """Begin a run of a lost batch, validate it, and write its rejects to the ledger.
+
+    Raises `UnreadableFile`, also if no lost run has sent anything of the file: the run then ends as stopped. A file
+    that cannot be read and may have been sent stays lost until it comes again, or is purged.
     """
-    return bool(lost.untold) or any(
-        manifest.get("state") not in UNREAD or not manifest.get("ended_at") for manifest in lost.manifests
-    )
+    session.decide("verify --adopt", [lost.name])
+    note_batch(session, waiting.in_batch, waiting.feed)
+    note_runs(session, lost)
+    run = begin(session, waiting.in_batch, waiting.feed, whole=True, adopting=True)
+    try:
+        validated = validate_run(session, run)
+    except UnreadableFile as error:
+        if not lost.may_have_sent:
+            end_runs(session, lost)
+        end_unread(session, run, error)
+        raise
+    if not lost.may_have_sent:
+        end_runs(session, lost)
+        message = f"{run.received.file_name}: {validated.stop or NOTHING_SENT}"
+        end_without_load(session, run, "stopped", message, validated)
+        raise UnreadableFile(message)
+    return ValidatedBatch(lost, run, validated)
 
 
 def note_runs(session: Session, lost: LostBatch) -> None:
@@ -79,20 +108,3 @@ def _note_batch(session: Session, lost: LostBatch) -> None:
 def _text(manifest: Mapping[str, Any], name: str) -> str | None:
     said = manifest.get(name)
     return said if isinstance(said, str) else None
-
-
-def close_answered(session: Session) -> None:
-    """Close rejects whose record their own batch or a later one has loaded, since batches were adopted out of order."""
-    batches = session.ledger.batches(session.target)
-    came = {row["batch_id"]: row["received_at"] for row in batches}
-    for batch in batches:
-        name, of = batch["batch_id"], (session.target, batch["source"], batch["resource_type"])
-        opened = open_in_batch(session.ledger, session.target, name)
-        keys = {reject.source_key for reject in opened if reject.source_key is not None}
-        for key, record in session.ledger.known(*of, keys).items():
-            answers = record.batch_id == name or came[record.batch_id] > came[name]
-            if answers and record.state in LANDED:
-                ids = [reject.reject_id for reject in opened if reject.source_key == key]
-                write_states(
-                    session.ledger, [("closed", record.batch_id, session.target, reject_id) for reject_id in ids]
-                )

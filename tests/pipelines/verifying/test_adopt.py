@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from pipelines.ledger.ledger import Ledger
-from tests.support.exports import QUESTIONS, TASKS, payments, put, tasks
+from tests.support.exports import PAYMENTS, QUESTIONS, TASKS, payments, put, tasks
 from tests.support.fake_answers import Said, outcome
 from tests.support.ledgers import keep_ledger, lose_ledger, lose_tables
 from tests.support.publishing import publish_nothing
@@ -27,6 +27,12 @@ def records(home):
 
 def states(home):
     return {key: state for key, (state, _) in records(home).items()}
+
+
+def rejects(home):
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        rows = ledger.tables()["reject"].to_pylist()
+    return {row["reject_id"]: row["state"] for row in sorted(rows, key=lambda row: row["line"])}
 
 
 def amounts(target):
@@ -50,7 +56,7 @@ def test_a_payment_that_nobody_can_tell_waits_for_a_person(home, target, asked, 
 
 
 @pytest.mark.alike
-@pytest.mark.parametrize("step", ["begin", "validate_run", "LostBatchWriter.write"])
+@pytest.mark.parametrize("step", ["lost_runs.begin", "lost_runs.validate_run", "lost_batch.LostBatchWriter.write"])
 @pytest.mark.parametrize("untold", [False, True], ids=["told", "untold"])
 def test_an_adoption_that_is_stopped_halfway_has_adopted_nothing(
     home, target, asked, chartferry, monkeypatch, additions, step, untold
@@ -64,7 +70,7 @@ def test_an_adoption_that_is_stopped_halfway_has_adopted_nothing(
         manifest.unlink() if untold else manifest.write_text(json.dumps(said | {"ended_at": None, "state": "running"}))
     for _ in range(2):
         with monkeypatch.context() as patched:
-            patched.setattr(f"pipelines.verifying.lost_batch.{step}", stopped)
+            patched.setattr(f"pipelines.verifying.{step}", stopped)
             chartferry("verify", "--adopt")
         chartferry("import")
     said = chartferry("verify", "--adopt")[2]
@@ -97,6 +103,25 @@ def test_a_batch_whose_copy_is_damaged_stays_lost(home, target, asked, chartferr
     assert asked("verify", "--adopt")["batches"][batch]["adopted"] == 1
     assert asked("import")["exit_code"] == 0
     assert amounts(target) == [1.0]
+
+
+@pytest.mark.parametrize("is_mended", [False, True])
+def test_a_file_of_which_nothing_was_sent_is_not_doubted(home, target, asked, additions, is_mended):
+    """CLI-CMD-17, LEDGER-01: its totals did not agree. A row in doubt would hold up the corrected file."""
+    payments(home, ("k1", "p1", "1.00"))
+    put(home, "payments.csv.control.json", '{"rows": 2}')
+    batch = asked("import")["batches"][0]["batch_id"]
+    lose_ledger(home)
+    payments(home, ("k0", "p2", "5.00"), name="payments-0.csv")
+    assert asked("import")["totals"]["created"] == 1
+    if is_mended:
+        [control] = home.glob("batches/*/source/*.control.json")
+        control.unlink()
+    found = asked("verify", "--adopt")
+    assert (found["batches"], list(found["left"]), states(home)) == ({}, [batch], {"k0": "created"})
+    assert (asked("verify")["lost"], asked("import")["totals"]) == ([], {})
+    payments(home, ("k1", "p1", "3.00"), ("k2", "p1", "2.00"), name="payments-b.csv")
+    assert asked("import")["totals"]["created"] == 2
 
 
 def stopped(*_, **__):
@@ -251,6 +276,24 @@ def test_of_two_amounts_under_a_key_the_one_that_is_there_counts(home, target, a
     with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as db:
         [(created,)] = db.execute("SELECT sum(created) FROM payment_reconciliation").fetchall()
     assert float(created) == sum(there)
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["nothing lost", "all lost"])
+def test_adoption_leaves_each_reject_as_it_was(home, asked, additions, is_lost):
+    """CLI-CMD-17, LEDGER-05: of the first, another row is wrong yet; the second was loaded under another key."""
+    payments(home, ("k1", "p1", "x"), ("k2", "p1", "y"), ("k3", "p1", "z"))
+    asked("import")
+    first, second, _ = rejects(home)
+    rows = [(first, "k1,p1,1.00"), (first, "k5,p1,z"), (second, "k4,p2,2.00"), ("", "k3,p2,3.00")]
+    lines = "".join(f"{name},{said},2026-03-01,\n" for name, said in rows)
+    put(home, "payments-b.csv", f"_reject_id,{PAYMENTS}{lines}")
+    asked("import")
+    before = rejects(home)
+    assert list(before.values()) == ["open", "closed", "closed"]
+    if is_lost:
+        lose_ledger(home)
+    asked("verify", "--adopt")
+    assert rejects(home) == before
 
 
 @pytest.mark.long
