@@ -39,7 +39,7 @@ in_order AS (
     FROM observation
     ANTI JOIN disowned_result ON observation.observation_id = disowned_result.observation_id
     WHERE
-        status NOT IN ('entered-in-error', 'cancelled')
+        coalesce(status, '') NOT IN ('entered-in-error', 'cancelled')
         AND patient_id IS NOT NULL
         AND code IS NOT NULL
         AND effective_at IS NOT NULL

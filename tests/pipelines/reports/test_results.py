@@ -128,7 +128,7 @@ def test_a_patients_results_are_in_the_order_of_time_by_code_and_unit(world: Wor
     world.results = [
         result("b", 7.0, effectiveDateTime="2026-02-01T00:00:00Z", **coded("H")),
         result("a", 6.0, effectivePeriod={"start": "2026-01-01"}, **coded("N")),
-        result("c", 5.0, effectiveInstant="2026-02-11T12:00:00Z"),
+        result("c", 5.0, effectiveInstant="2026-02-11T12:00:00Z", status=None),
         result("wrong", 9.0, effectiveDateTime="2026-01-05", status="entered-in-error"),
         result("undated", 9.0),
         result("else", 9.0, effectiveDateTime="2026-01-05", subject={"reference": "Patient/p2"}),
