@@ -103,11 +103,22 @@ MADE = "epoch(TRY_CAST(there.made AS TIMESTAMPTZ))"
 OF_DOUBTS = f"""(SELECT DISTINCT there.id FROM {BY_NAME}
             WHERE ours.state IN ('in_doubt', 'sending') AND there.record_generation = ours.generation)"""
 """Selects the resources with the identifier of a row in doubt, which the next import takes as the row's."""
-OF_A_FIRST_ATTEMPT = f"""least(abs({MADE} - epoch(sent.first_attempt_at::TIMESTAMPTZ)),
+LATE = f"""CASE WHEN $kind <> 'PaymentNotice' THEN NOT $named ELSE NOT coalesce(
+                {MADE} < epoch(sent.first_sent_at::TIMESTAMPTZ - {SLACK} - to_microseconds($behind)), false) END"""
+OF_A_FIRST_ATTEMPT = f"""$kind <> 'PaymentNotice' AND NOT $named
+            AND least(abs({MADE} - epoch(sent.first_attempt_at::TIMESTAMPTZ)),
                 abs({MADE} - epoch(sent.first_sent_at::TIMESTAMPTZ))) < 1"""
 """Compares a time with those of first attempts. A row without its own time is sent with that of its first attempt,
 which some targets keep to the second. Each generation has one; the first of the key may arrive last.
 """
+EQUAL = f"""
+        SELECT arg_min(sent.batch_id, sent.line) AS batch_id, min(sent.line) AS line, there.id FROM {STRANGERS}
+        JOIN content ON {{}}
+        JOIN sent ON sent.key = content.key AND sent.content_hash = content.content_hash
+            AND $batch IN ('', sent.batch_id)
+        WHERE there.system IS NULL AND NOT {WITHOUT} AND {{}}
+        GROUP BY there.id"""
+"""Selects the resources without identifier that equal rows of the batch which was asked for."""
 OURS_IS_THERE = f"""ours.resource_id IN (SELECT id FROM there WHERE NOT {WITHOUT})"""
 IN_STEP = """(FROM ours ANTI JOIN behind USING (resource_id)) AS ours
         JOIN there ON there.id = ours.resource_id LEFT JOIN content USING (key, content_hash)"""
@@ -158,24 +169,9 @@ QUERIES: dict[str, str] = {
             arg_min(line, ($batch <> batch_id, batch_id)) AS line, resource_id FROM ours
         WHERE {LIVE} GROUP BY resource_id HAVING count(*) > 1""",
     "double": f"""
-        SELECT arg_min(sent.batch_id, sent.line) AS batch_id, min(sent.line) AS line, there.id FROM {STRANGERS}
-        JOIN content ON content.timed = there.timed
-        JOIN sent ON sent.key = content.key AND sent.content_hash = content.content_hash
-        WHERE there.system IS NULL AND NOT {WITHOUT}
-            AND ($kind = 'PaymentNotice' OR NOT $named)
-            AND ($kind <> 'PaymentNotice'
-                OR there.made::TIMESTAMPTZ >= sent.first_sent_at::TIMESTAMPTZ - {SLACK} - to_microseconds($behind))
-            AND $batch IN ('', sent.batch_id)
-        GROUP BY there.id
+        {EQUAL.format("content.timed = there.timed", LATE)}
         UNION ALL
-        SELECT arg_min(sent.batch_id, sent.line), min(sent.line), there.id FROM {STRANGERS}
-        JOIN content ON content.content = there.content AND content.timed = content.content
-        JOIN sent ON sent.key = content.key AND sent.content_hash = content.content_hash
-        WHERE there.system IS NULL AND NOT {WITHOUT}
-            AND $kind <> 'PaymentNotice' AND NOT $named
-            AND {OF_A_FIRST_ATTEMPT}
-            AND $batch IN ('', sent.batch_id)
-        GROUP BY there.id
+        {EQUAL.format("content.content = there.content AND content.timed = content.content", OF_A_FIRST_ATTEMPT)}
         UNION ALL
         SELECT ours.batch_id, ours.line, there.id FROM {BY_NAME}
         LEFT JOIN content ON content.key = ours.key AND content.content_hash = ours.content_hash

@@ -94,16 +94,21 @@ def test_superseded_responses_that_an_import_leaves_are_named(home, target, aske
     assert {target.stored[each]["status"] for each in stay} == {"completed"}
 
 
+@pytest.mark.alike
 @pytest.mark.by_hand
-def test_a_payment_that_arrives_after_it_was_sent_again_by_hand_is_named(home, target, asked):
+@pytest.mark.parametrize("kind", ["PaymentNotice", "Task"])
+def test_what_arrives_after_it_was_sent_again_by_hand_is_named(home, target, asked, kind):
     """LEDGER-21, CLI-CMD-17: it is older than the second attempt, and not than the first."""
     target.additions, target.faults = False, ["lost_before"]
-    payments(home, ("k1", "p1", "1.00"))
+    payments(home, ("k1", "p1", "1.00")) if kind == "PaymentNotice" else tasks(home, "k1")
     name = asked("import")["batches"][0]["batch_id"]
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        [record] = ledger.tables()["record"].to_pylist()
     asked("doubts", "resend", f"{name}:2")
     assert asked("import")["totals"]["created"] == 1
-    (payment,) = target.of("PaymentNotice")
-    double = target.create({each: value for each, value in payment.items() if each != "id"})[1].rpartition("/")[2]
+    [body] = target.of(kind)
+    late = {"authoredOn": record["first_sent_at"]} if kind == "Task" else {}
+    double = target.create({each: value for each, value in body.items() if each != "id"} | late)[1].rpartition("/")[2]
     an_hour_later(home)
     assert named(asked("verify")) == [("double", f"{name}:2", double)]
 
