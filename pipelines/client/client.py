@@ -75,6 +75,7 @@ class AsOf(NamedTuple):
 
 
 NO_TIME = AsOf()
+ELSEWHERE = "a link leads to another host; behind a proxy the server has to name the address that FHIR_BASE_URL has"
 Entry = tuple[str, str]
 """A conditional create: the body as JSON, and `ifNoneExist` as a JSON string."""
 
@@ -329,7 +330,7 @@ class FhirClient:
         if path.startswith("/"):
             return f"{self.base_url}/{path.lstrip('/')}"
         if not is_at(path, self.base_url):
-            raise UnknownOutcome("a link leads to another host")
+            raise UnknownOutcome(ELSEWHERE)
         return path
 
     def _patiently(

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from pipelines.client.client import ELSEWHERE
 from pipelines.client.steps import LOOK_UP, SINGLE
 from pipelines.home.progress import Progress
 from pipelines.loading.stage import load
@@ -350,8 +351,8 @@ def test_without_a_total_verify_reads_page_by_page(home, other, asked):
 @pytest.mark.parametrize(
     ("links", "why"),
     [
-        ("http://127.0.0.1:1", "a link leads to another host"),
-        ("{url}@127.0.0.1:1", "a link leads to another host"),
+        ("http://127.0.0.1:1", ELSEWHERE),
+        ("{url}@127.0.0.1:1", ELSEWHERE),
         ("{url}/behind/the/proxy", "HTTP 404"),
     ],
 )
