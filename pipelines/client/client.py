@@ -49,6 +49,7 @@ from pipelines.client.whole import NONE, Body, pages_of
 from pipelines.home import traces
 
 CONFLICT = 412
+NOT_FOUND = 404
 PAGE = 100
 
 TRY_AGAIN = (408, 429, 500, 502, 503, 504)
@@ -170,7 +171,9 @@ class FhirClient:
         if answer.status_code == 401:
             raise TargetUnusable(f"{self.base_url} does not take the access token (HTTP 401)")
         spoken = (object_of(answer) or {}).get("resourceType")
-        if answer.status_code not in TRY_AGAIN and spoken not in ("Bundle", "OperationOutcome"):
+        # A server's answer about a wrong address below its own: without this look each row would be refused.
+        is_elsewhere = answer.status_code == NOT_FOUND and self._metadata().status_code == NOT_FOUND
+        if is_elsewhere or (answer.status_code not in TRY_AGAIN and spoken not in ("Bundle", "OperationOutcome")):
             raise TargetUnusable(f"{self.base_url} does not answer as a FHIR server: is FHIR_BASE_URL right?")
 
     def server_time(self) -> datetime | None:

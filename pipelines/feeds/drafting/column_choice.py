@@ -165,7 +165,7 @@ def _choice(column: Column, left: Sequence[SeenColumn], kind: str, *, grouped: b
         return ColumnChoice(near[0], tuple(near[1:]), is_known=False) if near else None
     if column.required or column.name == "authored":
         near = [seen for seen in left if fits(column, seen) and hints(column.name, seen.words, kind)]
-        if not near and column.name == "authored":
+        if not near and column.name in ("authored", "paid_on"):
             near = [seen for seen in left if seen.is_time and seen.is_filled and not set(seen.words) & (NEVER | _LATER)]
         return ColumnChoice(near[0], tuple(near[1:]), is_known=False) if near else None
     return None

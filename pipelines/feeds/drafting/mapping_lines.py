@@ -20,7 +20,7 @@ _HINTS = {
     "status": 'a column, or { constant = "requested" }',
     "requester_id": 'a column, or always the same: { constant = "a practitioner\'s id" }',
 }
-_NO_KEY = 'which column? If no single column identifies the record, join several: { join = ["...", "..."], with = "-" }'
+_JOINED = 'If no single column identifies the record, join several: { join = ["...", "..."], with = "-" }'
 _STATUSES = ("requested", "cancelled", "completed")
 _DONE = re.compile(r"done|clos|complet|resolv|solved|finish|erledigt|fertig|abgeschlossen|fixed", re.IGNORECASE)
 _CANCELLED = re.compile(
@@ -47,7 +47,7 @@ def column_lines(
             if column.name == "questionnaire" and (panel := _panel(columns)):
                 yield panel
             elif column.required:
-                which = _NO_KEY if column.name == KINDS[kind].key else "which column?"
+                which = f"which column? {_JOINED}" if column.name == KINDS[kind].key else "which column?"
                 hint = _HINTS.get(column.name, which)
                 yield _proposed(column.name, as_toml(ASKED), f"required; {hint}")
         elif column.name == "claim_id":
@@ -61,7 +61,8 @@ def column_lines(
             doubt = "a row has exactly one of answer_code, answer_text and answer_number: which column holds which?"
             yield _proposed(column.name, source_of(choice.seen), doubt, "", choice.seen)
         else:
-            yield _line(column, choice, columns, clocks.get(column.name))
+            one_a_row = column.name == KINDS[kind].key and (wide or kind != "answers")
+            yield _line(column, choice, columns, clocks.get(column.name), one_a_row=one_a_row)
 
 
 def _proposed(name: str, value: str, doubt: str = "", note: str = "", *columns: SeenColumn) -> FeedEntry:
@@ -99,7 +100,9 @@ def source_of(seen: SeenColumn) -> str:
     return str(position(seen.name) or as_toml(seen.name))
 
 
-def _line(column: Column, choice: ColumnChoice, columns: Sequence[SeenColumn], clock: SeenColumn | None) -> FeedEntry:
+def _line(
+    column: Column, choice: ColumnChoice, columns: Sequence[SeenColumn], clock: SeenColumn | None, *, one_a_row: bool
+) -> FeedEntry:
     source, seen = source_of(choice.seen), choice.seen
     value, doubts, note = source, [], ""
     if clock:
@@ -119,8 +122,8 @@ def _line(column: Column, choice: ColumnChoice, columns: Sequence[SeenColumn], c
     elif column.shape == "labels":
         value, doubt = _labels(seen, columns, source)
         doubts += doubt
-    elif column.shape == "key" and not seen.is_key and seen.rows > 1 and column.name != "response_id":
-        doubts.append(f"not one in each row: {seen.distinct} different ones in {seen.rows} rows")
+    elif one_a_row and not seen.is_key and seen.rows > 1:
+        doubts.append(f"not one in each row: {seen.distinct} different ones in {seen.rows} rows. {_JOINED}")
     elif column.name == "answer_code" and 0 < sum(" " in cell for cell in seen.cells) < len(seen.cells):
         doubts.append(
             "does this column hold only codes of options? Map texts as answer_text and numbers as answer_number"

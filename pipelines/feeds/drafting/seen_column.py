@@ -172,7 +172,7 @@ def _flat(found: object, path: str = "") -> Iterator[tuple[str, str]]:
     """Yield the single values of an object as texts, by path, without names that a path cannot contain."""
     if isinstance(found, dict):
         for name, part in found.items():
-            if not re.search(r"[.\[\]]", name):
+            if all(name.split(".")) and not re.search(r"[\[\]]", name):
                 yield from _flat(part, f"{path}.{name}" if path else name)
     elif isinstance(found, list):
         if path and found and isinstance(found[0], dict):

@@ -50,8 +50,11 @@ def unnamed_columns(feed: Feed, header: Sequence[str]) -> list[str]:
 
 
 def path_heads(feed: Feed) -> set[str]:
-    """Return the top-level names that the feed's paths begin with, and `resourceType`, which every resource has."""
-    return {"resourceType", *(str(parse_path(name)[0]) for name in named_columns(feed.file))}
+    """Return the top-level names that the feed's paths begin with or are, and `resourceType`, which every resource
+    has.
+    """
+    names = named_columns(feed.file)
+    return {"resourceType", *names, *(str(parse_path(name)[0]) for name in names)}
 
 
 DELIMITERS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}

@@ -27,12 +27,16 @@ def parse_path(text: str) -> Path:
 
 
 def walk_path(found: Any, path: Path) -> Any:
-    """Return the value at a path, or None."""
-    for step in path:
+    """Return the value at a path, or None. The rest of a path may be one name, as programs that flatten objects write
+    it: `{"requester.reference": ...}`.
+    """
+    for place, step in enumerate(path):
         if isinstance(step, str):
             if not isinstance(found, dict):
                 return None
-            found = found.get(step)
+            if step not in found:
+                return found.get(".".join(map(str, path[place:])))
+            found = found[step]
         elif isinstance(found, list) and step < len(found):
             found = found[step]
         else:

@@ -24,7 +24,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         *("amount paid", "paid amount", "payment amount", "paid", "payment", "amount", "betrag", "zahlungsbetrag"),
         *("amount received", "received", "total collected", "collected", "gross", "gross sales", "total", "umsatz"),
         *("total amount", "amount total", "total paid", "total paid w payment method", "captured", "captured pc"),
-        *("net", "net sales", "sum", "summe", "value", "amount cents", "montant"),
+        *("net", "net sales", "sum", "summe", "value", "amount value", "amount cents", "montant"),
     ),
     "paid_on": (
         *("paid", "payment", "posted", "posting", "post", "post to", "received", "receipt", "booked", "buchungs"),

@@ -369,6 +369,7 @@ def test_an_empty_body_of_a_create_counts_like_null(body):
     [
         (httpx.Response(200, text="<html>a page</html>"), "does not answer as a FHIR server"),
         (httpx.Response(404, text="not here"), "does not answer as a FHIR server"),
+        (httpx.Response(404, json={"resourceType": "OperationOutcome"}), "is FHIR_BASE_URL right"),
         (httpx.Response(200, json={"resourceType": "Patient"}), "does not answer as a FHIR server"),
         (httpx.Response(401, json={"resourceType": "OperationOutcome"}), "does not take the access token"),
     ],
@@ -380,10 +381,14 @@ def test_nothing_goes_to_what_speaks_no_fhir_or_takes_no_token(answer, why):
     client.close()
 
 
-@pytest.mark.parametrize(("status", "kind"), [(200, "Bundle"), (403, "OperationOutcome"), (503, None)])
+@pytest.mark.parametrize(
+    ("status", "kind"), [(200, "Bundle"), (403, "OperationOutcome"), (404, "OperationOutcome"), (503, None)]
+)
 def test_a_target_that_speaks_fhir_or_is_busy_is_gone_on_with(status, kind):
     answer = httpx.Response(status, json={"resourceType": kind} if kind else {})
-    client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=httpx.MockTransport(lambda _: answer))
+    says = httpx.Response(200, json={"resourceType": "CapabilityStatement"})
+    takes = httpx.MockTransport(lambda asked: says if asked.url.path == "/metadata" else answer)
+    client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=takes)
     client.check_access()
     client.close()
 

@@ -377,6 +377,33 @@ def test_an_id_and_a_time_alone_are_no_sure_answers(head: str, kind: str, tmp_pa
     assert ("# DECIDE: payments, answers or tasks" in text) is (kind == "answers")
 
 
+def test_names_with_dots_are_columns_too(tmp_path: Path) -> None:
+    """FEED-FILE-08: programs that flatten objects write them."""
+    names = '"receipt.no": "r%d", "patient.id": "p1", "amount": {"value": %d.50}, "paid.at": "2026-03-01", "a.": 1'
+    export = written(tmp_path, "till.ndjson", "".join("{%s}\n" % (names % (n, n)) for n in range(1, 5)))
+    text = draft(export)
+    found = {"payment_id": "receipt.no", "patient_id": "patient.id", "amount": "amount.value", "paid_on": "paid.at"}
+    assert tomllib.loads(text)["columns"] == found
+    feed = load_feed(written(tmp_path, "till.toml", text))
+    assert list(sample_lines(feed, export, 9))[-1] == "till.ndjson: of the first 4 rows 4 taken"
+
+
+def test_a_key_that_repeats_is_asked_where_each_row_is_a_response(tmp_path: Path) -> None:
+    """FEED-FILE-08"""
+    rows = "".join(f"{n // 2},p1,2026-03-0{n},{','.join('0123012')}\n" for n in range(1, 9))
+    head = ",".join(["record_id,mrn,visit_date", *(f"gad7_{n}" for n in range(1, 8))])
+    text = draft(written(tmp_path, "redcap.csv", f"{head}\n{rows}"))
+    assert 'response_id = "record_id"  # DECIDE: not one in each row: 5 different ones in 8 rows. If no' in text
+
+
+def test_the_only_time_is_proposed_and_an_invisible_sign_is_no_currency(tmp_path: Path) -> None:
+    """FEED-FILE-08"""
+    rows = "".join(f"{n},2{n}.03.2026,p1,{n}.50\0\n" for n in range(1, 9))
+    text = draft(written(tmp_path, "till.csv", f"Receipt,When,Patient,Amount\n{rows}"), "payments")
+    assert 'paid_on = "When"  # DECIDE: is it this column?' in text
+    assert "currency" not in text
+
+
 def test_a_long_text_of_the_first_row_hides_no_rows(tmp_path: Path) -> None:
     """FEED-FILE-08: run apart, since readers of CSV set the longest cell for the whole process."""
     export = written(tmp_path, "till.csv", f"id,patient,amount,date,note\n1,p1,2.50,2026-03-01,{'x' * 200_000}\n")
