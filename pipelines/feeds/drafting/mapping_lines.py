@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from pipelines.feeds.drafting.boxes import box_lines, is_box
 from pipelines.feeds.drafting.cells import most
 from pipelines.feeds.drafting.column_choice import ColumnChoice
 from pipelines.feeds.drafting.entries import FeedEntry, as_toml
@@ -272,8 +273,10 @@ def question_lines(spare: Sequence[SeenColumn]) -> Iterator[FeedEntry]:
         said.add(instrument)
         code, value = found["questions"][question - 1]["code"], f"{{ column = {source_of(seen)}, {how} }}"
         yield FeedEntry(as_toml(code), value, doubt, note, (seen,), is_active=instrument == first, section="questions")
+    boxes = [seen for seen in spare if is_box(seen)]
+    yield from box_lines(boxes)
     for seen in spare:
-        if how and seen in answers:
+        if (how and seen in answers) or seen in boxes:
             continue
         yield FeedEntry(
             as_toml(ASKED), source_of(seen),
@@ -308,6 +311,8 @@ def answer_maps(lines: Sequence[FeedEntry]) -> Iterator[FeedEntry]:
 
 def may_be_question(seen: SeenColumn) -> bool:
     """True if a column may hold answers: no times, links, addresses or facts of the survey itself."""
+    if is_box(seen):
+        return True
     if seen.look in ("nothing", "time", "clock", "link") or seen.is_constant or is_survey_fact(seen.words):
         return False
     looks_like_a_key = seen.is_key and seen.rows >= _ENOUGH and not any(" " in cell for cell in seen.cells)

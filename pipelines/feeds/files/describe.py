@@ -45,7 +45,7 @@ def origin(value: Value) -> str:
     for step in value.steps or STEPS:
         if step == "values" and value.values:
             text += f", {counted(len(value.values), 'value')} mapped"
-            text += f", all others to {value.otherwise}" if value.otherwise is not None else ""
+            text += f", all others to {value.otherwise or 'nothing'}" if value.otherwise is not None else ""
         if step == "crosswalk" and value.crosswalk:
             walk = value.crosswalk
             by = f"identifier of {walk.system} at the target" if walk.reference else f"crosswalk {walk.name}"

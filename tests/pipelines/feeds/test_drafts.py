@@ -388,6 +388,25 @@ def test_names_with_dots_are_columns_too(tmp_path: Path) -> None:
     assert list(sample_lines(feed, export, 9))[-1] == "till.ndjson: of the first 4 rows 4 taken"
 
 
+@pytest.mark.parametrize(
+    ("name", "no", "yes", "options", "rest"),
+    [
+        ("pain___{}", "0", "1", ("a", "b"), "] }  # DECIDE: boxes of one question: which?"),
+        ("Pain? (choice={})", "Unchecked", "Checked", ("Sharp", "Dull"), '], by = "display" }  # DECIDE: boxes of'),
+    ],
+)
+def test_boxes_of_one_question_are_one_line(
+    name: str, no: str, yes: str, options: tuple[str, str], rest: str, tmp_path: Path
+) -> None:
+    """FEED-FILE-08: a box that nobody ticked in the rows seen too."""
+    first, second = map(name.format, options)
+    rows = "".join(f"{n},p{n},{yes if n % 2 else no},{no}\n" for n in range(1, 5))
+    text = draft(written(tmp_path, "visit.csv", f"record_id,mrn,{first},{second}\n{rows}"), "answers")
+    [line] = [line for line in text.splitlines() if line.startswith('# "..." = ')]
+    parts = (f'{{ constant = "{option}", when = {{ "{name.format(option)}" = "{yes}" }} }}' for option in options)
+    assert line.startswith(f'# "..." = {{ list = [{", ".join(parts)}{rest}')
+
+
 def test_a_key_that_repeats_is_asked_where_each_row_is_a_response(tmp_path: Path) -> None:
     """FEED-FILE-08"""
     rows = "".join(f"{n // 2},p1,2026-03-0{n},{','.join('0123012')}\n" for n in range(1, 9))
