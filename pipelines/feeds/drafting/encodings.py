@@ -20,12 +20,17 @@ _BETWEEN = "€°–—’‘“”«»…\u00a0"
 
 
 class DecodedText(NamedTuple):
-    """A decoded text. letters: its letters beyond ASCII. others: other encodings that fit, with their letters."""
+    """A decoded text.
+
+    letters: its letters beyond ASCII. others: other encodings that fit, with their letters. broken: the first line that
+    is not in the encoding; 0 if all are.
+    """
 
     encoding: str
     text: str
     letters: str = ""
     others: tuple[tuple[str, str], ...] = ()
+    broken: int = 0
 
 
 def decoded_beginning(name: str, start: bytes) -> DecodedText:
@@ -44,7 +49,19 @@ def decoded_beginning(name: str, start: bytes) -> DecodedText:
     try:
         return DecodedText("utf-8", codecs.getincrementaldecoder("utf-8")().decode(start).removeprefix("\ufeff"))
     except UnicodeDecodeError:
-        return _guessed(start)
+        return _mostly_utf_8(start) or _guessed(start)
+
+
+def _mostly_utf_8(start: bytes) -> DecodedText | None:
+    """Return the text if nearly all lines with letters beyond ASCII are UTF-8."""
+    lines = [(number, line) for number, line in enumerate(start.splitlines(), 1) if not line.isascii()]
+    broken = [number for number, line in lines if line.decode("utf-8", "ignore").encode() != line]
+    if len(broken) > len(lines) * _FEW:
+        return None
+    return DecodedText("utf-8", start.decode("utf-8", "replace").removeprefix("\ufeff"), broken=broken[0])
+
+
+_FEW = 0.2
 
 
 def _guessed(start: bytes) -> DecodedText:
@@ -79,7 +96,7 @@ def _likeliness(text: str) -> float:
 def _fit(text: str, at: int) -> float:
     sign, around = text[at], text[max(at - 1, 0) : at] + text[at + 1 : at + 2]
     if sign in _BETWEEN:
-        return 0.5
+        return 1.3 if _is_where_written(sign, text[max(at - 1, 0) : at], text[at + 1 : at + 2]) else 0.5
     if not sign.isalpha():
         return -1.0
     beside = [other for other in around if other.isalpha()]
@@ -89,6 +106,13 @@ def _fit(text: str, at: int) -> float:
     common = 0.3 if sign in _COMMON else 0.0
     wrong_case = sign.isupper() and bool(text[max(at - 1, 0) : at]) and text[at - 1].islower()
     return same + common - (0.6 if wrong_case else 0.0) - (0.3 if _script(sign) == "HALFWIDTH" else 0.0)
+
+
+def _is_where_written(sign: str, before: str, after: str) -> bool:
+    """True for an apostrophe behind a letter, and for quotes around a word."""
+    if sign in "“«":
+        return after.isalnum() and not before.isalnum()
+    return before.isalpha() if sign == "’" else sign in "”»" and before.isalnum() and not after.isalnum()
 
 
 def _goes_with(sign: str, other: str) -> float:

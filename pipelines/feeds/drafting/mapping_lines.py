@@ -124,7 +124,8 @@ def _line(
         value, doubt = _labels(seen, columns, source)
         doubts += doubt
     elif one_a_row and not seen.is_key and seen.rows > 1:
-        doubts.append(f"not one in each row: {seen.distinct} different ones in {seen.rows} rows. {_JOINED}")
+        repeats = f". {_JOINED}" if seen.distinct < len(seen.cells) else ""
+        doubts.append(f"not one in each row: {seen.distinct} different ones in {seen.rows} rows{repeats}")
     elif column.name == "answer_code" and 0 < sum(" " in cell for cell in seen.cells) < len(seen.cells):
         doubts.append(
             "does this column hold only codes of options? Map texts as answer_text and numbers as answer_number"

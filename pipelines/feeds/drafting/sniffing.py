@@ -91,6 +91,8 @@ def look_at_text(content: Content) -> Export:
     export = of_rows(how.rows, "csv", is_whole=is_whole)
     export.encoding, export.letters, export.others = found.encoding, found.letters, found.others
     export.written, export.rivals = how, rivals
+    if found.broken:
+        export.keys.append(f"# line {found.broken} is not in UTF-8, as the others are: rows of such lines are rejected")
     return export
 
 

@@ -52,6 +52,7 @@ def test_a_header_is_found_by_what_stands_below_it(content: str, line: str | Non
     ("encoding", "text", "guess"),
     [
         ("windows-1252", "Größe José", "windows-1252"),
+        ("windows-1252", "the patient’s “copay”", "windows-1252"),
         ("windows-1251", "Иванов Пётр", "windows-1251"),
         ("mac_roman", "Größe Müller", "mac_roman"),
         ("shift_jis", "テスト山田", None),
@@ -70,6 +71,14 @@ def test_an_encoding_is_a_guess_said_with_the_others_and_no_word_of_a_row(
     assert "Others: " in said
     assert text not in said
     assert guess is None or said.startswith(f'encoding = "{guess}"')
+
+
+def test_a_line_of_other_bytes_makes_no_other_encoding_of_utf_8(tmp_path: Path) -> None:
+    """FEED-FILE-08: its row alone is rejected, where all others would be by another encoding."""
+    data = ("id;name;day\n" + "1;Größe;2024-05-01\n" * 9).encode() + "2;Größe;2024-05-01\n".encode("windows-1252")
+    text = draft(written(tmp_path, "x.csv", data))
+    assert "encoding" not in tomllib.loads(text)
+    assert "# line 11 is not in UTF-8, as the others are: rows of such lines are rejected\n" in text
 
 
 def test_a_header_with_names_and_a_marked_encoding_are_told(tmp_path: Path) -> None:
