@@ -31,7 +31,7 @@ def look_at(path: Path) -> Export:
     tables = _tables(_unlike(path))
     export = joined_of(tables) if len(tables) == _JOINED else tables[0]
     export.beside = [Path(table.file_name).name for table in tables if table is not export]
-    export.keys += [*_records_inside(export), *([] if export.second else _others_inside(export))]
+    export.keys += [*_records_inside(export), *([] if export.second else _others_inside(export, tables))]
     return export
 
 
@@ -68,10 +68,13 @@ def _look_at_content(content: Content) -> Export:
     return export
 
 
-def _others_inside(export: Export) -> Iterator[str]:
-    """Yield the decision to ask for if an archive has other files besides the file that was read."""
+def _others_inside(export: Export, tables: Sequence[Export]) -> Iterator[str]:
+    """Yield the decisions to ask for if an archive has other files besides the file that was read."""
     looked_at = as_toml(Path(export.file_name).name)
-    if others := ", ".join(map(as_toml, sorted(export.beside)[:_NAMED])):
+    alike = {Path(table.file_name).name for table in tables if table.names and table.names == export.names}
+    if same := ", ".join(map(as_toml, sorted(alike.intersection(export.beside))[:_NAMED])):
+        yield f"# DECIDE: drafted from {looked_at}; if the rows of {same} are such records too, add the names to files"
+    if others := ", ".join(map(as_toml, sorted(set(export.beside) - alike)[:_NAMED])):
         yield (
             f"# DECIDE: drafted from {looked_at}; the archive also has {others}. If they belong together, draft"
             " a feed from each, and join the second to the first by [join]"

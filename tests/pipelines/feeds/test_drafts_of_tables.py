@@ -82,6 +82,17 @@ def test_an_archive_of_two_tables_without_a_common_key_is_named_by_its_draft(tmp
     assert tomllib.loads(text)["files"] == ["tracker*.zip", "items.csv"]
 
 
+def test_another_table_of_the_same_columns_may_be_more_of_them_or_refunds(tmp_path: Path) -> None:
+    """FEED-FILE-08"""
+    till = "".join(["receipt,patient,amount,date\n", *(f"r{n},p{n},{n}.00,2026-03-0{n}\n" for n in range(1, 9))])
+    text = draft(written(tmp_path, "till.zip", zipped({"sales.csv": till, "refunds.csv": till})))
+    assert tomllib.loads(text)["files"] == ["till*.zip", "refunds*.csv"]
+    said = (
+        '# DECIDE: drafted from "refunds.csv"; if the rows of "sales.csv" are such records too, add the names to files'
+    )
+    assert [line for line in text.splitlines() if "drafted from" in line] == [said]
+
+
 @pytest.mark.parametrize("beside", ["a_cover.pdf", "z_cover.pdf", "a_readme.txt"])
 def test_a_file_that_is_no_table_hides_none(beside: str, tmp_path: Path) -> None:
     """FEED-FILE-08"""
