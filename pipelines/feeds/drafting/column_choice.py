@@ -54,13 +54,15 @@ def kind_of_export(columns: Sequence[SeenColumn], export: Export) -> KindGuess:
             return KindGuess(name, True)
     scores = {name: _score(name, columns, export) for name in KINDS}
     best, second = sorted(scores, key=lambda name: scores[name], reverse=True)[:2]
-    # An id and a time alone are in exports of any kind.
-    tells = best != "answers" or any(map(_tells_answers, columns)) or _is_named(best, export)
-    return KindGuess(best, tells and scores[best] - scores[second] >= _CLEAR)
+    return KindGuess(best, _tells(best, columns, export) and scores[best] - scores[second] >= _CLEAR)
 
 
-def _tells_answers(seen: SeenColumn) -> bool:
-    return _asks(seen) or bool(KIND_WORDS["answers"] & set(seen.words))
+def _tells(kind: str, columns: Sequence[SeenColumn], export: Export) -> bool:
+    """True unless the columns are such as exports of any kind have: an id and a time."""
+    asks = kind == "answers" and any(map(_asks, columns))
+    says = kind == "tasks" and candidates(KINDS[kind].by_name["description"], columns, kind)
+    words = any(KIND_WORDS[kind] & set(seen.words) for seen in columns)
+    return bool(asks or says or words or _is_named(kind, export))
 
 
 def _is_named(kind: str, export: Export) -> bool:

@@ -98,6 +98,8 @@ _TEXTS = (
     (b"<!doctype html", "a web page, perhaps a sign-in page after a session ended; export the rows again"),
     (b"<html", "a web page, perhaps a sign-in page after a session ended; export the rows again"),
     (b"<?xml", "XML; export the rows as CSV or NDJSON"),
+    (b"msh|", "an HL7 message (version 2); export the rows as CSV"),
+    (b"isa*", "an X12 file, such as an 835; export the rows as CSV"),
 )
 _CONTROLS = bytes({*range(32)} - set(b"\t\n\v\f\r\x1a"))
 

@@ -48,6 +48,8 @@ UNREADABLE = {
     "a database": (b"SQLite format 3\0" + bytes(80), "a database or data file"),
     "a web page": (b"\n<!DOCTYPE html><html><body>Session expired</body></html>\n", "a web page"),
     "XML": (b'<?xml version="1.0"?>\n<rows/>\n', "the file is XML"),
+    "HL7": (b"MSH|^~\\&|A|B\rPID|1\r", "the file is an HL7 message"),
+    "X12": (b"ISA*00*  ~GS*HP~", "the file is an X12 file"),
     "a NUL in the header": (
         HEADER.replace("amount", "am\0ount").encode(),
         "the header has a NUL character; export the file again as text",
