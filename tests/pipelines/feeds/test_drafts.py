@@ -12,6 +12,7 @@ from pipelines.feeds.drafting.draft import draft
 from pipelines.feeds.drafting.instruments import instruments
 from pipelines.feeds.drafting.sample import sample_lines
 from pipelines.feeds.files.catalog import load_feed
+from pipelines.feeds.mapping.header import path_heads
 from pipelines.home.batch import UnreadableFile
 from tests.support.commands import command
 from tests.support.workbooks import Cell, sheet, workbook
@@ -386,8 +387,10 @@ def test_names_with_dots_are_columns_too(tmp_path: Path) -> None:
     text = draft(export)
     found = {"payment_id": "receipt.no", "patient_id": "patient.id", "amount": "amount.value", "paid_on": "paid.at"}
     assert tomllib.loads(text)["columns"] == found
+    assert '"a."' not in text
     feed = load_feed(written(tmp_path, "till.toml", text))
     assert list(sample_lines(feed, export, 9))[-1] == "till.ndjson: of the first 4 rows 4 taken"
+    assert path_heads(feed) >= {"receipt.no", "amount"}
 
 
 @pytest.mark.parametrize(
@@ -402,8 +405,9 @@ def test_boxes_of_one_question_are_one_line(
 ) -> None:
     """FEED-FILE-08: a box that nobody ticked in the rows seen too."""
     first, second = map(name.format, options)
-    rows = "".join(f"{n},p{n},{yes if n % 2 else no},{no}\n" for n in range(1, 5))
-    text = draft(written(tmp_path, "visit.csv", f"record_id,mrn,{first},{second}\n{rows}"), "answers")
+    rows = "".join(f"{n},p{n},{yes if n % 2 else no},{no},\n" for n in range(1, 5))
+    export = f"record_id,mrn,{first},{second},{name.format('empty')}\n{rows}"
+    text = draft(written(tmp_path, "visit.csv", export), "answers")
     [line] = [line for line in text.splitlines() if line.startswith('# "..." = ')]
     parts = (f'{{ constant = "{option}", when = {{ "{name.format(option)}" = "{yes}" }} }}' for option in options)
     assert line.startswith(f'# "..." = {{ list = [{", ".join(parts)}{rest}')
