@@ -25,7 +25,8 @@ def bodies_agree(connection: Connection, site: Site) -> Found:
     """Check that columns and side tables agree with each stored body, and that its references are stored."""
     for name, resource in RESOURCES.items():
         yield from _orphans(connection, resource)
-        for rows in _pages(connection, BODIES[name], "seq"):
+        # In a damaged store several resources may have the same number.
+        for rows in _pages(connection, BODIES[name], "seq", "id"):
             sides = _stored_sides(connection, resource, [row.seq for row in rows])
             named: dict[str, list[str]] = {}
             for row in rows:
@@ -155,19 +156,13 @@ def _parsed(body: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _pages(connection: Connection, table: Table, key: str) -> Iterator[list[Row[Any]]]:
-    """Yield all rows of a table in the order of a key, a page at a time."""
-    column, last = table.c[key], None
-    # In a damaged store several rows may have the same key. Order by the primary key, too, so that none is skipped.
-    unique = next(iter(table.primary_key.columns))
-    while True:
-        query = select(table).order_by(column, unique).limit(PAGE)
-        query = query if last is None else query.where(tuple_(column, unique) > last)
-        rows = list(connection.execute(query))
-        if not rows:
-            return
+def _pages(connection: Connection, table: Table, *keys: str) -> Iterator[list[Row[Any]]]:
+    """Yield all rows of a table in the order of keys that name one row, a page at a time."""
+    columns = [table.c[key] for key in keys]
+    page = query = select(table).order_by(*columns).limit(PAGE)
+    while rows := list(connection.execute(query)):
         yield rows
-        last = (getattr(rows[-1], key), getattr(rows[-1], unique.name))
+        query = page.where(tuple_(*columns) > tuple(getattr(rows[-1], key) for key in keys))
 
 
 def chunks(values: Iterable[str]) -> Iterator[list[str]]:

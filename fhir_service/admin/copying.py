@@ -14,8 +14,8 @@ from fhir_service.paths import exists, matching
 from fhir_service.service import Service
 from fhir_service.store.dialects import DuckDb, dialect_of
 from fhir_service.store.disk_errors import is_full
+from fhir_service.store.schema import TABLES
 from fhir_service.store.store import Store
-from fhir_service.store.tables import metadata
 
 ROWS = 5_000
 
@@ -87,10 +87,8 @@ def copy_out(store: Store, target: Path, memory_limit: str = "1GB") -> None:
     engine = dialect.open(create=True)
     try:
         with store.read() as reading, engine.begin() as writing:
-            dialect.prepare(writing)
-            metadata.create_all(writing)
-            dialect.complete(writing)
-            for table in metadata.sorted_tables:
+            dialect.make_store(writing)
+            for table in TABLES.values():
                 columns = [column.name for column in table.columns]
                 found = reading.execution_options(yield_per=ROWS).execute(select(table))
                 for rows in found.partitions():

@@ -65,14 +65,11 @@ class Dialect(Protocol):
     def has_store(self, connection: Connection) -> bool:
         """True if the database holds a store. Other processes wait here until the transaction ends."""
 
-    def prepare(self, connection: Connection) -> None:
-        """Do what has to come before the tables of a new store."""
+    def make_store(self, connection: Connection) -> None:
+        """Make all tables of a new store, and what belongs to them."""
 
-    def complete(self, connection: Connection) -> None:
-        """Do what has to follow the tables of a new store, such as indexes."""
-
-    def complete_resource(self, connection: Connection, name: str) -> None:
-        """Do what has to follow the tables of one resource, after they were added to an older store."""
+    def make_tables(self, connection: Connection, names: Collection[str]) -> None:
+        """Make some tables, which an older store lacks, with their indexes."""
 
     def let_processes_contend(self, connection: Connection) -> None:
         """Add to an older store what several writing processes need."""

@@ -19,6 +19,7 @@ from fhir_service.store.duckdb_dialect import NAME as DUCKDB
 from fhir_service.store.duckdb_raw import appender_of, execute, raw_of
 from fhir_service.store.log_file import LogFile
 from fhir_service.store.opening import opening_failed
+from fhir_service.store.schema import STATEMENTS
 from fhir_service.store.tables import digest
 
 HOMES_OWN = "service.duckdb"
@@ -132,14 +133,12 @@ class DuckDb:
                 return False
         return True
 
-    def prepare(self, _connection: Connection) -> None:
-        """Do nothing."""
+    def make_store(self, connection: Connection) -> None:
+        self.make_tables(connection, STATEMENTS)
 
-    def complete(self, _connection: Connection) -> None:
-        """Do nothing."""
-
-    def complete_resource(self, _connection: Connection, _name: str) -> None:
-        """Do nothing."""
+    def make_tables(self, connection: Connection, names: Collection[str]) -> None:
+        for name in names:
+            connection.exec_driver_sql(STATEMENTS[name])
 
     def let_processes_contend(self, _connection: Connection) -> None:
         """Do nothing: one process owns the file."""

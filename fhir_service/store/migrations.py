@@ -13,7 +13,7 @@ from fhir_service.interface.json_text import dump_json, parse_json
 from fhir_service.interface.resources.observation import OBSERVATION, content_of
 from fhir_service.store.changes import Changes
 from fhir_service.store.dialect import Dialect
-from fhir_service.store.tables import ASSERTION, BODIES, CLIENT_KEYS, RECORD, SCHEMA_VERSION, SIDES, STORE, metadata
+from fhir_service.store.tables import BODIES, RECORD, SCHEMA_VERSION, STORE
 
 Step = Callable[[Connection, Dialect], None]
 PAGE = 2_000
@@ -22,9 +22,7 @@ PAGE = 2_000
 def _show_observations(connection: Connection, dialect: Dialect) -> None:
     """Migrate to version 2: make resources of the Observations that were loaded as records."""
     name = OBSERVATION.name
-    for table in (BODIES[name], *(side for (of, _), side in SIDES.items() if of == name)):
-        table.create(connection)
-    dialect.complete_resource(connection, name)
+    dialect.make_tables(connection, ("observation", "observation_code"))
     others = (table for of, table in BODIES.items() if of != name)
     last = max(connection.execute(select(func.coalesce(func.max(table.c.seq), 0))).scalar_one() for table in others)
     next_seq, now = partial(next, count(last + 1)), datetime.now(UTC)
@@ -48,15 +46,10 @@ def _loaded(connection: Connection, kind: str) -> Iterator[Sequence[Row[Any, Any
         last = rows[-1].reference
 
 
-def _keys_of_clients(connection: Connection, _: Dialect) -> None:
-    """Migrate to version 3: make the tables for clients that sign with keys."""
-    metadata.create_all(connection, tables=[CLIENT_KEYS, ASSERTION])
-
-
 # The step from each version to the next.
 STEPS: Mapping[int, Step] = {
     1: _show_observations,
-    2: _keys_of_clients,
+    2: lambda connection, dialect: dialect.make_tables(connection, ("client_keys", "assertion")),
     3: lambda connection, dialect: dialect.let_processes_contend(connection),
 }
 

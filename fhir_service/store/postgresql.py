@@ -9,11 +9,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
-from sqlalchemy import Connection, Engine, Table, Text
+from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.schema import CreateColumn
 
 from fhir_service.store.arrays import Array, array
 from fhir_service.store.dialect import Added, AttemptLocks, Row, RowQuery
@@ -23,11 +21,12 @@ from fhir_service.store.postgresql_ddl import (
     RECOGNISE,
     let_processes_contend,
     make_collation,
-    make_indexes,
-    make_indexes_of,
+    make_constraints,
+    make_tables,
 )
 from fhir_service.store.postgresql_sessions import SESSION, Sessions
-from fhir_service.store.tables import ALLOCATION, BODIES, GUARD, HISTORY, SIDES, metadata
+from fhir_service.store.schema import STATEMENTS
+from fhir_service.store.tables import ALLOCATION, BODIES, GUARD, HISTORY, SIDES
 
 POOL = 20
 """The most connections that a process opens."""
@@ -93,22 +92,20 @@ class PostgreSql:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MAKING})")
         return connection.exec_driver_sql("SELECT to_regclass('store') IS NOT NULL").scalar() is True
 
-    def prepare(self, connection: Connection) -> None:
+    def make_store(self, connection: Connection) -> None:
         make_collation(connection)
-
-    def complete(self, connection: Connection) -> None:
-        make_indexes(connection)
+        self.make_tables(connection, STATEMENTS)
+        make_constraints(connection)
         let_processes_contend(connection)
+
+    def make_tables(self, connection: Connection, names: Collection[str]) -> None:
+        make_tables(connection, names)
 
     def let_processes_contend(self, connection: Connection) -> None:
         let_processes_contend(connection)
 
     def recognise(self, connection: Connection) -> None:
         connection.exec_driver_sql(RECOGNISE)
-
-    def complete_resource(self, connection: Connection, name: str) -> None:
-        """Make the indexes of one resource's tables."""
-        make_indexes_of(connection, name)
 
     # --- writing ---
 
@@ -334,15 +331,6 @@ def _update(table: Table, columns: Sequence[str], arrays: str) -> bytes:
     sets = ", ".join(f"{name} = new.{name}" for name in others)
     by_key = f"{table.name}.{key} = new.{key} AND {table.name}.{key} = ANY(%b)"
     return f"UPDATE {table.name} SET {sets} FROM (SELECT {arrays}) AS new WHERE {by_key}".encode()
-
-
-@compiles(CreateColumn, "postgresql")
-def _column(element: CreateColumn, compiler: Any, **options: Any) -> str:
-    """Compare and sort text byte by byte, as DuckDB does."""
-    # With a collated type, SQLAlchemy would add COLLATE to every parameter, which is not valid there.
-    made: str = compiler.visit_create_column(element, **options)
-    ours = element.element.table.metadata is metadata and isinstance(element.element.type, Text)
-    return made.replace(" TEXT", ' TEXT COLLATE "C"', 1) if ours else made
 
 
 _TYPES = {"Text": "text", "BigInteger": "int8", "Integer": "int8", "DateTime": "timestamptz"}

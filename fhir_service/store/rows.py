@@ -9,7 +9,8 @@ import msgspec
 from sqlalchemy import Connection
 
 from fhir_service.store.dialect import Dialect, Row
-from fhir_service.store.tables import ACCOUNT, CHARGE, columns_of, metadata
+from fhir_service.store.schema import TABLES
+from fhir_service.store.tables import ACCOUNT, CHARGE, columns_of
 
 CHANGED = {ACCOUNT.name: ("patient", "paid"), CHARGE.name: ("claim", "paid")}
 """The tables whose rows a create may change: the key, and the one column that is set."""
@@ -52,10 +53,10 @@ class Rows:
         self.add(connection, dialect)
         for name, values in self.changed.items():
             if values:
-                dialect.change(connection, metadata.tables[name], list(values.items()), CHANGED[name])
+                dialect.change(connection, TABLES[name], list(values.items()), CHANGED[name])
 
     def add(self, connection: Connection, dialect: Dialect) -> None:
         """Write the added rows into the tables, without the changes."""
-        tables = [(metadata.tables[name], rows) for name, rows in self.added.items()]
+        tables = [(TABLES[name], rows) for name, rows in self.added.items()]
         # A table may have no rows: a payment that reaches no charge has no allocation.
         dialect.append(connection, [(table, rows, columns_of(table)) for table, rows in tables if rows])

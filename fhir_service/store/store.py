@@ -23,7 +23,7 @@ from fhir_service.store.load_label import say_label
 from fhir_service.store.migrations import migrate
 from fhir_service.store.page_bytes import PageLanes
 from fhir_service.store.read_limits import ReadTimeLimit
-from fhir_service.store.tables import BODIES, PROBE, SCHEMA_VERSION, STORE, metadata
+from fhir_service.store.tables import BODIES, PROBE, SCHEMA_VERSION, STORE
 
 T = TypeVar("T")
 
@@ -182,9 +182,7 @@ def _prepared(dialect: Dialect, engine: Engine, create: bool) -> dict[str, str]:
         if not dialect.has_store(connection):
             if not create:
                 raise FileNotFoundError("there is no store in the database")
-            dialect.prepare(connection)
-            metadata.create_all(connection)
-            dialect.complete(connection)
+            dialect.make_store(connection)
             _say(connection, {"id": str(uuid.uuid4()), "schema_version": str(SCHEMA_VERSION)})
         found: dict[str, str] = {row.name: row.value for row in connection.execute(select(STORE))}
         migrate(connection, dialect, int(found["schema_version"]))

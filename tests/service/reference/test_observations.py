@@ -12,7 +12,7 @@ from fhir_service.admin.checks import check_store
 from fhir_service.reference.loading import load
 from fhir_service.store import migrations
 from fhir_service.store.dialects import dialect_of
-from fhir_service.store.tables import BODIES, SIDES, STORE
+from fhir_service.store.tables import ASSERTION, BODIES, CLIENT_KEYS, SIDES, STORE
 from tests.conftest import BOTH, Database, Running, running
 from tests.support.taking_turns import take_turns
 
@@ -90,7 +90,7 @@ def test_a_store_of_the_version_before_shows_what_was_loaded(
         dialect = dialect_of(url, "1GB")
         engine = dialect.open(create=False)
         with engine.begin() as connection:
-            for table in (BODIES["Observation"], SIDES["Observation", "code"]):
+            for table in (BODIES["Observation"], SIDES["Observation", "code"], CLIENT_KEYS, ASSERTION):
                 table.drop(connection)
             connection.execute(update(STORE).where(STORE.c.name == "schema_version").values(value="1"))
         engine.dispose()

@@ -7,26 +7,39 @@ from pathlib import Path
 import duckdb
 import pytest
 from click.testing import CliRunner
-from sqlalchemy import Connection, select, text, update
+from sqlalchemy import BigInteger, Connection, DateTime, Text, select, text, update
 
 from fhir_service.__main__ import main
 from fhir_service.admin.checks import check_store
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.vocabulary import Param, Resource
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store import log_file
-from fhir_service.store.ddl import ddl
 from fhir_service.store.dialect import Dialect
 from fhir_service.store.migrations import StoreVersion, migrate
 from fhir_service.store.store import Store
-from fhir_service.store.tables import DOCUMENT, STORE
+from fhir_service.store.tables import BODIES, DOCUMENT, SIDES, STORE, repeating, single
 from tests.conftest import Running
 from tests.support.bodies import task, total
 
-SCHEMA = Path(__file__).parents[3] / "sql" / "service" / "schema.sql"
+HEAD, KINDS = "seq id version updated_at client".split(), {"date": DateTime, int: BigInteger}
 
 
-def test_the_schema_file_shows_the_tables_as_they_are_created() -> None:
-    assert SCHEMA.read_text() == ddl()
+@pytest.mark.parametrize("resource", RESOURCES.values(), ids=RESOURCES)
+def test_the_tables_have_a_column_for_each_value_that_a_resource_declares(resource: Resource) -> None:
+    declared = [(column, KINDS.get(one.kind, Text)) for one in single(resource) for column in columns_for(one)]
+    declared += [(name, KINDS.get(kind, Text)) for name, (kind, _) in resource.kept.items()]
+    table = BODIES[resource.name]
+    assert list(table.c.keys()) == [*HEAD, *(name for name, _ in declared), "body"]
+    assert all(isinstance(table.c[name].type, kind) for name, kind in declared)
+    for param in repeating(resource):
+        digest = ["digest"] if param.name == "identifier" else []
+        assert list(SIDES[resource.name, param.name].c.keys()) == ["seq", "system", "code", *digest]
+
+
+def columns_for(param: Param) -> list[str]:
+    return [f"{param.column}_start", f"{param.column}_end"] if param.kind == "date" else [param.column]
 
 
 def _set_version(store: Store, version: int) -> None:
