@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, Table
@@ -25,7 +26,6 @@ from fhir_service.store.tables import (
     columns_of,
     guard_of,
     index_row,
-    index_values,
     side_rows,
     side_tables,
 )
@@ -45,6 +45,15 @@ class Witness(NamedTuple):
     client: str
 
 
+class _Replaced(NamedTuple):
+    """A changed resource: its number, the rest of its row, its content, and the version that the batch has read."""
+
+    seq: int
+    row: Row
+    stored: dict[str, Any]
+    read: int
+
+
 class Changes:
     """The rows that a batch adds and changes. `flush` writes each table once."""
 
@@ -54,10 +63,9 @@ class Changes:
         self._new: dict[str, tuple[list[Row], list[list[Row]]]] = {}
         self._accounts: dict[str, Account] = {}
         self._charges: dict[str, Charge] = {}
-        self._replaced: dict[str, dict[str, tuple[int, dict[str, Any]]]] = defaultdict(dict)
+        self._replaced: dict[str, dict[str, _Replaced]] = defaultdict(dict)
         self._said: dict[str, str] = {}
         self._claimed: dict[Table, set[Code]] = defaultdict(set)
-        self._versions: dict[tuple[str, str], int] = {}
         self._followed: list[Witness] = []
 
     def __bool__(self) -> bool:
@@ -97,25 +105,18 @@ class Changes:
         found = self._new[name] = self._added[BODIES[name]], [self._added[table] for table in side_tables(name)]
         return found
 
-    def _add_sides(self, name: str, sides: Sequence[list[Row]]) -> None:
-        for table, rows in zip(side_tables(name), sides, strict=True):
-            if rows:
-                self._added[table] += rows
-
     def claim(self, name: str, identifier: Code) -> None:
         """Note that a create was conditional on an identifier that did not exist."""
         self._claimed[SIDES[name, "identifier"]].add(identifier)
 
     def replace_resource(self, name: str, old: CurrentVersion, stored: dict[str, Any], new: CurrentVersion) -> None:
         """Add a new version of a resource, and move the old one to the history."""
-        reference = f"{name}/{stored['id']}"
-        kept = {"reference": reference, "version": old.version, "updated_at": old.updated_at, "client": old.client}
-        self.add(HISTORY, kept | {"body": old.body})
-        head = {"id": stored["id"], "version": new.version, "updated_at": new.updated_at, "client": new.client}
-        values = head | index_values(RESOURCES[name], stored) | {"body": new.body}
-        self._replaced[name][stored["id"]] = (new.seq, values | {"__stored": stored})
-        self._versions.setdefault((name, stored["id"]), old.version)
-        self._followed.append(Witness(name, stored["id"], new.version, new.updated_at, new.client))
+        resource_id, before = stored["id"], self._replaced[name].get(stored["id"])
+        self._added[HISTORY].append((f"{name}/{resource_id}", old.version, old.updated_at, old.client, old.body))
+        head = (resource_id, new.version, new.updated_at, new.client)
+        row = (*head, *index_row(RESOURCES[name], stored), new.body)
+        self._replaced[name][resource_id] = _Replaced(new.seq, row, stored, before.read if before else old.version)
+        self._followed.append(Witness(name, *head))
 
     def replaced(self) -> list[tuple[str, str]]:
         """Return type and id of the resources that have a new version."""
@@ -138,21 +139,19 @@ class Changes:
 
         sums: False leaves out the new sums of accounts and charges that exist, and returns them.
         """
-        changed = len(self._accounts) + len(self._charges) + sum(map(len, self._replaced.values()))
-        with dialect.at_once(connection, changed + sum(map(len, self._added.values()))):
-            return self._flush(connection, dialect, sums)
-
-    def _flush(self, connection: Connection, dialect: Dialect, sums: bool) -> Sums:
-        for name, replaced in self._replaced.items():
-            self._flush_replaced(connection, dialect, name, replaced)
-        if self._said:
-            dialect.change(connection, STORE, list(self._said.items()), ("name", "value"))
-        rows = self.rows()
-        if sums:
-            rows.write(connection, dialect)
-            return {}
-        rows.add(connection, dialect)
-        return rows.changed
+        change = dialect.change
+        with dialect.at_once(connection):
+            self._replace(
+                connection, dialect, lambda table, rows, names, _: dialect.change(connection, table, rows, names)
+            )
+            if self._said:
+                change(connection, STORE, list(self._said.items()), ("name", "value"))
+            rows = self.rows()
+            if sums:
+                rows.write(connection, dialect)
+                return {}
+            rows.add(connection, dialect)
+            return rows.changed
 
     @property
     def plain(self) -> bool:
@@ -173,18 +172,21 @@ class Changes:
             rows.changed[CHARGE.name][charge.claim] = charge.paid
         return rows
 
-    def _flush_replaced(
-        self, connection: Connection, dialect: Dialect, name: str, replaced: dict[str, tuple[int, dict[str, Any]]]
+    def _replace(
+        self,
+        connection: Connection,
+        dialect: Dialect,
+        change: Callable[[Table, Sequence[Row], Sequence[str], Sequence[int]], None],
     ) -> None:
-        rows = []
-        seqs = [seq for seq, _ in replaced.values()]
-        for key, table in SIDES.items():
-            if key[0] == name:
-                connection.execute(table.delete().where(table.c.seq.in_(seqs)))
-        for seq, values in replaced.values():
-            self._add_sides(name, side_rows(RESOURCES[name], seq, values.pop("__stored")))
-            rows.append(tuple(values.values()))
-        dialect.change(connection, BODIES[name], rows, tuple(next(iter(replaced.values()))[1]))
+        """Write new versions, and collect the rows of side tables. change: also gets the versions that were read."""
+        for name, by_id in sorted(self._replaced.items()):
+            found = [by_id[each] for each in sorted(by_id)]
+            change(BODIES[name], [one.row for one in found], columns_of(BODIES[name])[1:], [one.read for one in found])
+            for table in side_tables(name):
+                dialect.remove(connection, table, [one.seq for one in found])
+            for one in found:
+                for table, rows in zip(side_tables(name), side_rows(RESOURCES[name], one.seq, one.stored), strict=True):
+                    self._added[table] += rows
 
     def flush_beside_others(self, connection: Connection, dialect: "PostgreSql") -> None:
         """Write while other processes may write. Fails if a changed row is no longer as it was read.
@@ -192,8 +194,7 @@ class Changes:
         Every batch locks tables, and rows within them, in the same order: batches cannot wait for each other in a ring.
         """
         self._pay_beside_others(connection, dialect)
-        for name, replaced in sorted(self._replaced.items()):
-            self._replace_beside_others(connection, dialect, name, dict(sorted(replaced.items())))
+        self._replace(connection, dialect, partial(dialect.change_as_read, connection))
         added = sorted(self._added.items(), key=lambda item: item[0].name)
         # A table may have no rows: a payment that reaches no charge has no allocation.
         dialect.append(
@@ -212,20 +213,6 @@ class Changes:
             dialect.change_as_read(connection, ACCOUNT, paid, ("patient", "paid"), [one.read for _, one in known])
         if fresh := [(patient, 0, account.paid) for patient, account in accounts if account.fresh]:
             dialect.append(connection, [(ACCOUNT, fresh, columns_of(ACCOUNT))])
-
-    def _replace_beside_others(
-        self, connection: Connection, dialect: "PostgreSql", name: str, replaced: dict[str, tuple[int, dict[str, Any]]]
-    ) -> None:
-        stored = [(seq, values.pop("__stored")) for seq, values in replaced.values()]
-        rows = [tuple(values.values()) for _, values in replaced.values()]
-        columns = tuple(next(iter(replaced.values()))[1])
-        versions = [self._versions[name, resource_id] for resource_id in replaced]
-        dialect.change_as_read(connection, BODIES[name], rows, columns, versions)
-        for (kind, _), table in SIDES.items():
-            if kind == name:
-                dialect.remove(connection, table, [seq for seq, _ in stored])
-        for seq, body in stored:
-            self._add_sides(name, side_rows(RESOURCES[name], seq, body))
 
 
 def _guarded(table: Table, rows: list[Row], claimed: set[Code]) -> tuple[list[Row], tuple[str, ...]]:

@@ -99,8 +99,8 @@ class Dialect(Protocol):
     def ended(self, error: BaseException) -> bool:
         """True if a statement was ended because it took too long or too much memory."""
 
-    def at_once(self, connection: Connection, rows: int) -> AbstractContextManager[None]:
-        """Enter a context for statements whose results nobody reads: they may be sent together. rows: their number."""
+    def at_once(self, connection: Connection) -> AbstractContextManager[None]:
+        """Enter a context for statements whose results nobody reads: they may be sent together."""
 
     def append(self, connection: Connection, added: Sequence[Added]) -> None:
         """Append rows to tables, within the connection's transaction."""
@@ -113,6 +113,9 @@ class Dialect(Protocol):
 
     def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
         """Change rows by one statement. The first of `columns` is the key; the others are set."""
+
+    def remove(self, connection: Connection, table: Table, seqs: Sequence[int]) -> None:
+        """Remove the rows of some resources from a side table."""
 
     def among(
         self,

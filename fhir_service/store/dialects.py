@@ -165,7 +165,7 @@ class DuckDb:
     def ended(self, error: BaseException) -> bool:
         return isinstance(_cause(error), duckdb.InterruptException | duckdb.OutOfMemoryException)
 
-    def at_once(self, _connection: Connection, _rows: int) -> AbstractContextManager[None]:
+    def at_once(self, _connection: Connection) -> AbstractContextManager[None]:
         return nullcontext()
 
     def append(self, connection: Connection, added: Sequence[Added]) -> None:
@@ -221,6 +221,9 @@ class DuckDb:
         sets = ", ".join(f"{name} = new.{name}" for name in others)
         sql = f"UPDATE {table.name} SET {sets} FROM (SELECT {arrays}) AS new WHERE {table.name}.{key} = new.{key}"
         execute(connection, sql, [list(values) for values in zip(*rows, strict=True)])
+
+    def remove(self, connection: Connection, table: Table, seqs: Sequence[int]) -> None:
+        execute(connection, f"DELETE FROM {table.name} WHERE seq IN (SELECT unnest($1::BIGINT[]))", [list(seqs)])
 
     def among(
         self,

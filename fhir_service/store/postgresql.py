@@ -147,7 +147,7 @@ class PostgreSql:
         state = getattr(_cause(error), "sqlstate", None) or ""
         return self.passing(error) and (not state or state[:2] in _LOST)
 
-    def at_once(self, connection: Connection, rows: int) -> AbstractContextManager[Any]:  # noqa: ARG002 - however many
+    def at_once(self, connection: Connection) -> AbstractContextManager[Any]:
         return _raw(connection).pipeline()
 
     def append(self, connection: Connection, added: Sequence[Added]) -> None:
@@ -198,7 +198,6 @@ class PostgreSql:
         raw.execute(statement, [*values, array("int8", read), values[0], len(rows)], prepare=True)
 
     def remove(self, connection: Connection, table: Table, seqs: Sequence[int]) -> None:
-        """Remove the rows of some resources from a side table."""
         statement = f"DELETE FROM {table.name} WHERE seq = ANY(%b)"
         _raw(connection).execute(statement.encode(), [array("int8", seqs)], prepare=True)
 
