@@ -11,7 +11,6 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 from sqlalchemy import select
 
@@ -41,22 +40,8 @@ _STATUS = {"create": 201, "update": 200}
 log = logging.getLogger(__name__)
 
 
-class _StoredWrite(NamedTuple):
-    """A stored version of a resource, with its client and its time."""
-
-    type: str
-    id: str
-    version: int
-    at: datetime
-    client: str
-
-    @property
-    def interaction(self) -> str:
-        return "create" if self.version == 1 else "update"
-
-    @property
-    def status(self) -> int:
-        return _STATUS[self.interaction]
+def _interaction(write: Witness) -> str:
+    return "create" if write.version == 1 else "update"
 
 
 class _Records:
@@ -69,10 +54,10 @@ class _Records:
                 key = record["interaction"], record["type"], record["id"], record["client"]
                 self._times[key].append(datetime.fromisoformat(record.get("stored_at") or record["time"]))
 
-    def take(self, write: _StoredWrite) -> bool:
+    def take(self, write: Witness) -> bool:
         """True if a write has a record, which is then used up. Ask for the versions of a resource in order."""
-        times = self._times.get((write.interaction, write.type, write.id, write.client), [])
-        at = write.at.replace(microsecond=write.at.microsecond // 1000 * 1000)
+        times = self._times.get((_interaction(write), write.type, write.id, write.client), [])
+        at = write.updated_at.replace(microsecond=write.updated_at.microsecond // 1000 * 1000)
         while times and times[0] < at:
             times.pop(0)
         return bool(times and times.pop(0))
@@ -101,13 +86,15 @@ def _complete_beside_others(service: Service, path: Path, left: LeftWitnesses) -
     left.remove()
 
 
-def _complete(service: Service, files: Iterable[Path], since: datetime, writes: Iterable[_StoredWrite]) -> None:
+def _complete(service: Service, files: Iterable[Path], since: datetime, writes: Iterable[Witness]) -> None:
     """Add records of those writes, the versions of each resource in order, that have none in some files."""
     records = _Records(files, since)
-    lacking = sorted((write for write in writes if not records.take(write)), key=lambda write: write.at)
+    lacking = sorted((write for write in writes if not records.take(write)), key=lambda write: write.updated_at)
     for write in lacking:
-        touch = Touch(write.interaction, write.type, write.id, _patients(service.store, write), write.status, write.at)
-        service.audit.write([touch], service.clock, write.client, write.status, None)
+        interaction, patients = _interaction(write), _patients(service.store, write)
+        status = _STATUS[interaction]
+        touch = Touch(interaction, write.type, write.id, patients, status, write.updated_at)
+        service.audit.write([touch], service.clock, write.client, status, None)
     if lacking:
         log.warning("audit records added for writes before the service was killed: %d", len(lacking))
 
@@ -136,7 +123,7 @@ def _changed(path: Path) -> datetime | None:
     return None
 
 
-def _writes(store: Store, since: datetime) -> Iterator[_StoredWrite]:
+def _writes(store: Store, since: datetime) -> Iterator[Witness]:
     """Yield what clients have stored since a time, the versions of each resource in order."""
     with store.read() as connection:
         for name, resource in RESOURCES.items():
@@ -146,15 +133,15 @@ def _writes(store: Store, since: datetime) -> Iterator[_StoredWrite]:
             own = versions.c.updated_at >= since, versions.c.client != CLIENT
             columns = versions.c.id, versions.c.version, versions.c.updated_at, versions.c.client
             for row in connection.execute(select(*columns).where(*own).order_by(versions.c.id, versions.c.version)):
-                yield _StoredWrite(name, *row)
+                yield Witness(name, *row)
 
 
-def _stored(store: Store, witnesses: Sequence[Witness]) -> Iterator[_StoredWrite]:
+def _stored(store: Store, witnesses: Sequence[Witness]) -> Iterator[Witness]:
     """Yield the versions that are stored, in order. Those of a failed batch are not."""
     for first in range(0, len(witnesses), _AT_ONCE):
         some = witnesses[first : first + _AT_ONCE]
         there = {one for name in {one.type for one in some} for one in _there(store, name, [one.id for one in some])}
-        yield from (_StoredWrite(*one) for one in some if one in there)
+        yield from (one for one in some if one in there)
 
 
 def _there(store: Store, name: str, ids: Sequence[str]) -> Iterator[Witness]:
@@ -166,7 +153,7 @@ def _there(store: Store, name: str, ids: Sequence[str]) -> Iterator[Witness]:
             yield Witness(name, *row)
 
 
-def _patients(store: Store, write: _StoredWrite) -> tuple[str, ...]:
+def _patients(store: Store, write: Witness) -> tuple[str, ...]:
     """Return the ids of the resource's patients after a write and before it."""
     resource = RESOURCES[write.type]
     versions = versions_of(resource, [write.id])
