@@ -53,13 +53,11 @@ def _too_large(most: int) -> FhirError:
 
 def understood(service: Service, raw: bytes, caller: Caller) -> batch.Bundle:
     """Return the requests of a body, or the error of each bad one. Raises if the whole is bad."""
-    if batch.has_too_many_values(raw):
-        raise batch.too_many_values()
+    batch.refuse_too_many_values(raw)
     may_be_plain = service.settings.max_body >= LARGEST
     if may_be_plain and (plain := batch.understand_plain(raw, caller, service.site)) is not None:
         return plain
-    if batch.has_too_many_parts(raw):
-        raise batch.too_many_parts()
+    batch.refuse_too_many_parts(raw)
     kind, count, entries = _entries(raw, service.settings.max_body)
     links = transaction.entry_links(entries, service.new_id) if kind == "transaction" else None
     size = len(raw) // max(count, 1)

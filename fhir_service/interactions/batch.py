@@ -134,28 +134,18 @@ def too_many() -> FhirError:
     return FhirError(TOO_LARGE, f"a Bundle may have at most {MOST_ENTRIES:,} entries: send several Bundles")
 
 
-def has_too_many_values(raw: bytes) -> bool:
-    """True if a text has more values than a Bundle of `MOST_ENTRIES` may need."""
-    return raw.count(b",") > MOST_COMMAS
+def refuse_too_many_values(raw: bytes) -> None:
+    """Raise the 413 of a text with more values than a Bundle of `MOST_ENTRIES` may need."""
+    if raw.count(b",") > MOST_COMMAS:
+        what = f"{MOST_COMMAS:,} values (commas are counted): send several Bundles"
+        raise FhirError(TOO_LARGE, f"a Bundle may have at most {what}")
 
 
-def too_many_values() -> FhirError:
-    """Return the 413 of a Bundle with too many values."""
-    return FhirError(
-        TOO_LARGE, f"a Bundle may have at most {MOST_COMMAS:,} values (commas are counted): send several Bundles"
-    )
-
-
-def has_too_many_parts(raw: bytes) -> bool:
-    """True if a text has more objects and arrays than a Bundle of `MOST_ENTRIES` may need."""
-    return raw.count(b"{") + raw.count(b"[") > MOST_PARTS
-
-
-def too_many_parts() -> FhirError:
-    """Return the 413 of a Bundle with too many objects and arrays."""
-    return FhirError(
-        TOO_LARGE, f"a Bundle may have at most {MOST_PARTS:,} objects and arrays (brackets are counted): send several"
-    )
+def refuse_too_many_parts(raw: bytes) -> None:
+    """Raise the 413 of a text with more objects and arrays than a Bundle of `MOST_ENTRIES` may need."""
+    if raw.count(b"{") + raw.count(b"[") > MOST_PARTS:
+        what = f"{MOST_PARTS:,} objects and arrays (brackets are counted): send several"
+        raise FhirError(TOO_LARGE, f"a Bundle may have at most {what}")
 
 
 def understand_plain(raw: bytes, caller: Caller, site: Site) -> Bundle | None:
