@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import Boolean, ColumnElement, Text, and_, case, func, literal
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeEngine
 
 HEAD = 250
 """PostgreSQL's indexes hold the first so many characters of a text: an index row has at most a third of a page."""
@@ -13,32 +14,26 @@ ANY_CASE = "any_case"
 """The collation in PostgreSQL that knows the case of all of Unicode. All else is compared byte by byte."""
 
 
-class _Lower(FunctionElement[str]):
-    """Text in lower case, letter by letter in the whole of Unicode."""
+def _differing(duckdb: str, postgresql: str, returned: TypeEngine[Any]) -> type[FunctionElement[Any]]:
+    """Return an element that is compiled to the text of its database, with its parts in the places of `{}`."""
+    kind = type("_Differing", (FunctionElement,), {"type": returned, "inherit_cache": True})
+    for text, databases in ((duckdb, ()), (postgresql, ("postgresql",))):
 
-    type = Text()
-    inherit_cache = True
+        @compiles(kind, *databases)
+        def _(element: FunctionElement[Any], compiler: Any, text: str = text, **options: Any) -> str:
+            return text.format(*(compiler.process(part, **options) for part in element.clauses))
 
-
-class _Equal(FunctionElement[bool]):
-    """True if two texts are equal. It uses an index on their beginnings if there is one."""
-
-    type = Boolean()
-    inherit_cache = True
+    return kind
 
 
-class _Contains(FunctionElement[bool]):
-    """True if a text contains another. `LIKE` would take the product of both lengths."""
-
-    type = Boolean()
-    inherit_cache = True
-
-
-class _Ascii(FunctionElement[bool]):
-    """True if a text is only ASCII."""
-
-    type = Boolean()
-    inherit_cache = True
+_Lower = _differing("lower({})", f"lower(({{}}) COLLATE {ANY_CASE})", Text())
+"""Text in lower case, letter by letter in the whole of Unicode."""
+_Equal = _differing("{} = {}", f"(left({{0}}, {HEAD}) = left({{1}}, {HEAD}) AND {{0}} = {{1}})", Boolean())
+"""True if two texts are equal. It uses an index on their beginnings if there is one."""
+_Contains = _differing("contains({}, {})", "(strpos({}, {}) > 0)", Boolean())
+"""True if a text contains another. `LIKE` would take the product of both lengths."""
+_Ascii = _differing("(strlen({0}) = length({0}))", "(octet_length({0}) = length({0}))", Boolean())
+"""True if a text is only ASCII."""
 
 
 class _Replaced(FunctionElement[str]):
@@ -105,53 +100,9 @@ def _foldings() -> list[tuple[str, str]]:
     return [(letter, folded) for letter, folded in pairs if folded != letter.lower() or len(folded) > 1]
 
 
-@compiles(_Lower)
-def _lower(element: _Lower, compiler: Any, **options: Any) -> str:
-    return f"lower({compiler.process(element.clauses, **options)})"
-
-
-@compiles(_Lower, "postgresql")
-def _lower_postgresql(element: _Lower, compiler: Any, **options: Any) -> str:
-    return f"lower(({compiler.process(element.clauses, **options)}) COLLATE {ANY_CASE})"
-
-
-@compiles(_Contains)
-def _contains(element: _Contains, compiler: Any, **options: Any) -> str:
-    return f"contains({compiler.process(element.clauses, **options)})"
-
-
-@compiles(_Contains, "postgresql")
-def _contains_postgresql(element: _Contains, compiler: Any, **options: Any) -> str:
-    return f"(strpos({compiler.process(element.clauses, **options)}) > 0)"
-
-
-@compiles(_Ascii)
-def _ascii(element: _Ascii, compiler: Any, **options: Any) -> str:
-    text = compiler.process(element.clauses, **options)
-    return f"(strlen({text}) = length({text}))"
-
-
-@compiles(_Ascii, "postgresql")
-def _ascii_postgresql(element: _Ascii, compiler: Any, **options: Any) -> str:
-    text = compiler.process(element.clauses, **options)
-    return f"(octet_length({text}) = length({text}))"
-
-
 @compiles(_Replaced)
 def _replaced(element: _Replaced, compiler: Any, **options: Any) -> str:
     text: str = compiler.process(element.clauses, **options)
     for letter, folded in element.pairs:
         text = f"replace({text}, '{letter}', '{folded}')"
     return text
-
-
-@compiles(_Equal)
-def _equal(element: _Equal, compiler: Any, **options: Any) -> str:
-    column, text = (compiler.process(part, **options) for part in element.clauses)
-    return f"{column} = {text}"
-
-
-@compiles(_Equal, "postgresql")
-def _equal_postgresql(element: _Equal, compiler: Any, **options: Any) -> str:
-    column, text = (compiler.process(part, **options) for part in element.clauses)
-    return f"(left({column}, {HEAD}) = left({text}, {HEAD}) AND {column} = {text})"
