@@ -10,12 +10,13 @@ from sqlalchemy import Connection, Row, Table, null, select, tuple_
 from fhir_service.admin.findings import MOST, Finding, Found
 from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.resources.questionnaire_response import AUTOMATION
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.reference import claims
 from fhir_service.reference.examining import PATIENT_ELEMENTS
 from fhir_service.reference.reading import Flaw
-from fhir_service.reference.references import AUTOMATION, patient_of, targets
+from fhir_service.reference.references import patient_of, targets
 from fhir_service.store.tables import BODIES, CHARGE, RECORD, SIDES, digest, index_values, repeating, side_values
 
 PAGE = 2000

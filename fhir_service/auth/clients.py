@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from hmac import compare_digest
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
 
 from sqlalchemy import Connection, delete, insert, select, update
@@ -29,17 +29,11 @@ from fhir_service.store.tables import CLIENT, CLIENT_KEYS, NOT_REVOKED, TOKEN
 
 if TYPE_CHECKING:
     from fhir_service.store.store import Store
+    from fhir_service.writing.writer import Writer
 
 LIFETIME = timedelta(seconds=36_000)
 TOKENS = 10_000
 """The most callers in the cache of tokens."""
-T = TypeVar("T")
-
-
-class Writes(Protocol):
-    """The part of the writer that this module needs: a transaction in the writer's thread."""
-
-    def transact(self, function: Callable[[Connection], T], resources: bool) -> T: ...
 
 
 class UnknownClient(LookupError):
@@ -83,7 +77,7 @@ class Auth:
     def __init__(
         self,
         store: "Store",
-        writer: Writes,
+        writer: "Writer",
         clock: Callable[[], datetime],
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         cached_tokens: int = TOKENS,

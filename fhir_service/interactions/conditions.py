@@ -2,14 +2,14 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Table, and_, not_, null, or_, select, true
 
-from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN
+from fhir_service.interface.datatypes import CONTROLS, is_id
 from fhir_service.interface.outcomes import INVALID, FhirError
 from fhir_service.interface.resources.response_model import questionnaire_id
 from fhir_service.interface.site import Site
@@ -103,15 +103,11 @@ def literal(value: str) -> str:
     return re.sub(r"\\([\\,|$])", r"\1", value)
 
 
-def _ids(param: Param, values: Iterable[str]) -> list[str]:
-    found = list(values)
-    if not all(re.fullmatch(ID_PATTERN, value) for value in found):
-        raise bad(param.name, "an id is expected")
-    return found
-
-
 def _id(resource: Resource, param: Param, values: list[str], _: Site) -> Clause:
-    return BODIES[resource.name].c.id.in_(_ids(param, map(literal, values)))
+    ids = [literal(value) for value in values]
+    if not all(map(is_id, ids)):
+        raise bad(param.name, "an id is expected")
+    return BODIES[resource.name].c.id.in_(ids)
 
 
 def _token(resource: Resource, param: Param, values: list[str], _: Site) -> Clause:
@@ -122,7 +118,7 @@ def _token(resource: Resource, param: Param, values: list[str], _: Site) -> Clau
 
 def _reference(resource: Resource, param: Param, values: list[str], _: Site) -> Clause:
     ids = [literal(value).removeprefix(f"{param.target}/") for value in values]
-    if not all(re.fullmatch(ID_PATTERN, found) for found in ids):
+    if not all(map(is_id, ids)):
         raise bad(param.name, f"{param.target}/<id> is expected")
     return BODIES[resource.name].c[param.column].in_(ids)
 

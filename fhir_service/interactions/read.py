@@ -32,13 +32,13 @@ class ResourceReader:
     """
 
     def __init__(self, store: Store, bodies: BodyCache) -> None:
-        self._store, self._bodies = store, bodies
+        self._store, self.bodies = store, bodies
         self.together = SharedLookups(self.look_up)
         self.one_by_one = threading.Lock()
 
     def at_hand(self, resource: Resource, resource_id: str) -> StoredVersion | None:
         """Return a resource if it is in memory. Never waits."""
-        return self._bodies.get((resource.name, resource_id))
+        return self.bodies.get((resource.name, resource_id))
 
     def look_up(self, references: Collection[Reference]) -> dict[Reference, StoredVersion]:
         """Read resources from the store, by type and id. Return those that exist."""
@@ -47,7 +47,7 @@ class ResourceReader:
             by_type[name].append(resource_id)
         found: dict[Reference, StoredVersion] = {}
         for name, ids in by_type.items():
-            fetch = partial(self._fetch, self._bodies.epoch(), RESOURCES[name], ids)
+            fetch = partial(self._fetch, self.bodies.epoch(), RESOURCES[name], ids)
             fetched = self._store.look_up(fetch, creates=self._store.lacks(ids))
             found.update(((name, each), body) for each, body in fetched.items())
         return found
@@ -55,42 +55,30 @@ class ResourceReader:
     def _fetch(
         self, epoch: Epoch, resource: Resource, ids: Sequence[str], connection: Connection
     ) -> dict[str, StoredVersion]:
-        return StoreState(connection, self._store, self._bodies, epoch).fetch(resource, ids)
-
-    def page_at_hand(self, question: SearchKey) -> tuple[int, list[StoredVersion]] | None:
-        """Return total and page of a search if they are in memory. Never waits."""
-        return self._bodies.page(question)
+        return StoreState(connection, self._store, self.bodies, epoch).fetch(resource, ids)
 
     @property
     def shared(self) -> bool:
         """True if other processes may write to the store."""
         return self._store.dialect.shared
 
-    @property
-    def keeps_stretches(self) -> bool:
-        return self._bodies.takes_stretches
-
-    def lacks_stretch(self, part: SearchKey) -> bool:
-        """True if a stretch is not kept."""
-        return not self._bodies.has_stretch(part)
-
     @contextmanager
     def state(self, several: bool = True) -> Iterator["StoreState"]:
         """Lend a state of the store, in any thread. several: for more than one statement."""
-        epoch = self._bodies.epoch()
+        epoch = self.bodies.epoch()
         with self._store.read(several, asked=True) as connection:
-            yield StoreState(connection, self._store, self._bodies, epoch)
+            yield StoreState(connection, self._store, self.bodies, epoch)
 
     def at_once(self, work: Callable[["StoreState"], T]) -> T:
         """Return the result of a function that executes one statement. Call it again if its connection was lost."""
-        epoch = self._bodies.epoch()
+        epoch = self.bodies.epoch()
         return self._store.look_up(
-            lambda connection: work(StoreState(connection, self._store, self._bodies, epoch)), asked=True
+            lambda connection: work(StoreState(connection, self._store, self.bodies, epoch)), asked=True
         )
 
     def read_all(self, references: Collection[Reference]) -> dict[Reference, StoredVersion]:
         """Read resources from the cache and the store. Return those that exist."""
-        found = {each: self._bodies.get(each) for each in references}
+        found = {each: self.bodies.get(each) for each in references}
         there = {each: body for each, body in found.items() if body}
         return there | self.look_up([each for each in references if each not in there])
 

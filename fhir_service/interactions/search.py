@@ -111,7 +111,7 @@ def _snapshot(text: str) -> Snapshot:
 
 def at_hand(reader: ResourceReader, query: Query) -> Page | None:
     """Return the page of a search if it is in memory. Never waits."""
-    found = reader.page_at_hand(query.question)
+    found = reader.bodies.page(query.question)
     return _filled(query, *found) if found else None
 
 
@@ -193,15 +193,15 @@ def _read_on(reader: ResourceReader, query: Query) -> Page | None:
 
     Simultaneous readers wait for one another: the first one reads the stretch for all.
     """
-    if query.offset < ON_THE_WAY or query.sort or not reader.keeps_stretches:
+    if query.offset < ON_THE_WAY or query.sort or not reader.bodies.takes_stretches:
         return None
     with reader.one_by_one:
         for each in query.question.stretches:
             if found := at_hand(reader, query):
                 return found
-            if reader.lacks_stretch(each):
+            if not reader.bodies.has_stretch(each):
                 _read_stretch(reader, replace(query, count=each.count, offset=each.offset))
-            if reader.lacks_stretch(each):
+            if not reader.bodies.has_stretch(each):
                 return None  # something was stored meanwhile
         return at_hand(reader, query)
 

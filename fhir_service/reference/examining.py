@@ -9,13 +9,14 @@ import orjson
 
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.resources.questionnaire import STATUSES as QUESTIONNAIRE_STATUSES
+from fhir_service.interface.resources.questionnaire_response import AUTOMATION
 from fhir_service.interface.site import Site
 from fhir_service.reference import claims, observations, questionnaires, reports
 from fhir_service.reference import records as others
 from fhir_service.reference.claims import ClaimCharge
 from fhir_service.reference.reading import Flaw, Record
 from fhir_service.reference.records import EncounterNote
-from fhir_service.reference.references import AUTOMATION, TYPES, patient_of, targets
+from fhir_service.reference.references import TYPES, patient_of, targets
 from fhir_service.reference.reports import Document
 from fhir_service.reference.structure import flaws_of
 

@@ -13,11 +13,12 @@ from typing import TypedDict
 
 from sqlalchemy import Connection
 
+from fhir_service.interface.resources.questionnaire_response import AUTOMATION
 from fhir_service.interface.site import Site
 from fhir_service.reference import storing
 from fhir_service.reference.examining import ReadyRecord, check_name, examine, ready
 from fhir_service.reference.reading import Flaw, Record, files, first_of_foreign, records
-from fhir_service.reference.references import AUTOMATION, TYPES
+from fhir_service.reference.references import TYPES
 from fhir_service.store.store import Store
 from fhir_service.writing.writer import Writer
 

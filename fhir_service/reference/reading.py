@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN
+from fhir_service.interface.datatypes import CONTROLS, is_id
 from fhir_service.interface.json_text import Malformed, parse_bounded
 from fhir_service.interface.shape import printable
 from fhir_service.paths import exists, is_file, is_folder
@@ -24,7 +24,6 @@ _SUSPICIOUS = re.compile(rb"null|\\u00[01789]|\\u[dD][89a-fA-F]|\\[bf]|\x7F|\xC2
 _HALVES = re.compile(r"[\uD800-\uDFFF]")
 _UNREADABLE = "the file cannot be read from here on"
 _TRIED = 10
-_ID = re.compile(rf"{ID_PATTERN}\Z", re.ASCII)
 
 
 class ForeignFile(Exception):
@@ -58,7 +57,7 @@ class Record:
     def id(self) -> str | None:
         """The id, if it is valid."""
         found = self.body.get("id")
-        return found if isinstance(found, str) and _ID.match(found) else None
+        return found if isinstance(found, str) and is_id(found) else None
 
     @property
     def reference(self) -> str:

@@ -1,16 +1,14 @@
 """Loaded records that the interface does not show: names of people and groups, and the notes of encounters."""
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
-from fhir_service.interface.datatypes import ID_PATTERN
+from fhir_service.interface.datatypes import is_id
 from fhir_service.interface.site import Site
 from fhir_service.reference.reading import Flaw
 from fhir_service.reference.references import time_of
 
 NOTE_STATES = {"cancelled": "cancelled", "entered-in-error": "deleted"}
-_ID = re.compile(rf"{ID_PATTERN}\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ def note(encounter: dict[str, Any], site: Site, flaws: list[Flaw]) -> EncounterN
     for index, extension in enumerate(encounter.get("extension", ())):
         if extension.get("url") == site.note_id:
             found = extension.get("valueId")
-            if not isinstance(found, str) or not _ID.match(found):
+            if not isinstance(found, str) or not is_id(found):
                 flaws.append(
                     Flaw(
                         f"Encounter.extension[{index}].valueId", "not an id of 1 to 64 letters, digits, dashes and dots"

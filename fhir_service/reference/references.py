@@ -11,7 +11,6 @@ from fhir_service.reference.reading import Flaw
 
 # In the order of loading: what others are refused without comes first.
 TYPES = ("Patient", "Practitioner", "Group", "Encounter", "Claim", "Observation", "Questionnaire", "DiagnosticReport")
-AUTOMATION = "Practitioner/automation"
 _LOCAL = re.compile(rf"((?:{'|'.join(TYPES)})/{ID_PATTERN})(?:/_history/{ID_PATTERN})?\Z", re.ASCII)
 _PARTIAL = re.compile(r"\d{4}(?:-\d\d)?\Z", re.ASCII)
 

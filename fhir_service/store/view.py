@@ -15,12 +15,12 @@ from fhir_service.interface.billing import Account, Charge, in_order
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.questionnaire import Questionnaire
+from fhir_service.interface.resources.questionnaire_response import AUTOMATION
 from fhir_service.interface.scopes import unauthenticated
 from fhir_service.interface.site import Site
 from fhir_service.store.dialect import Dialect, Fetch, Row, RowQuery
 from fhir_service.store.tables import ACCOUNT, BODIES, CHARGE, NOT_REVOKED, NOTE, RECORD, SIDES, TOKEN
 
-AUTOMATION = "Practitioner/automation"
 Code = tuple[str | None, str | None]
 
 

@@ -82,7 +82,7 @@ class Readers:
         return taken
 
 
-class _CommitTimes:
+class CommitTimes:
     """The monotonic times of the last commit and of the last large commit."""
 
     def __init__(self) -> None:
@@ -92,9 +92,11 @@ class _CommitTimes:
         self._stored = time.monotonic()
 
     def failed(self) -> None:
+        """Note that the last attempt failed."""
         self._stored = -math.inf
 
     def idle(self) -> float:
+        """Return the seconds since the last commit; infinite if there was none, or the last attempt failed."""
         return time.monotonic() - self._stored
 
     def are_few(self, entries: Collection[Entry]) -> bool:
@@ -106,7 +108,10 @@ class _CommitTimes:
 
 
 class Commits:
-    """Commit to a store, one batch after another. Only `idle` and `readers` are for other threads."""
+    """Commit to a store, one batch after another. Only `times` and `readers` are for other threads.
+
+    readers: the threads that wait until the tables are up to date.
+    """
 
     def __init__(
         self,
@@ -122,16 +127,11 @@ class Commits:
         """Take the arguments of `Writer`."""
         self._store, self._site, self._clock, self._new_id, self._committed = store, site, clock, new_id, committed
         self._contender = contender_of(store, collided, witnessed)
-        self._bodies, self._readers = bodies, Readers()
+        self._bodies, self.readers = bodies, Readers()
         self._questionnaires = Questionnaires(site)
         self._kept: KeptRows | None = None
         self._seq = store.last_seq()
-        self._lately = _CommitTimes()
-
-    @property
-    def readers(self) -> Readers:
-        """The threads that wait until the tables are up to date."""
-        return self._readers
+        self.times = CommitTimes()
 
     @property
     def ahead(self) -> bool:
@@ -143,19 +143,10 @@ class Commits:
         """True if the tables do not have all sums of what is stored yet."""
         return self._store.ahead is not None and self._store.ahead.owes
 
-    def next_seq(self, count: int = 1) -> int:
-        """Return the first of `count` fresh numbers."""
-        first = self._seq + 1
-        self._seq += count
-        return first
-
-    def idle(self) -> float:
-        """Return the seconds since the last commit; infinite if there was none, or the last attempt failed."""
-        return self._lately.idle()
-
-    def failed(self) -> None:
-        """Note that the last attempt failed."""
-        self._lately.failed()
+    def next_seq(self) -> int:
+        """Return a fresh number."""
+        self._seq += 1
+        return self._seq
 
     def close(self) -> None:
         """Give back the connection to a shared store. What is stored ahead of the tables stays stored."""
@@ -171,12 +162,12 @@ class Commits:
         try:
             self._catch_up(sums=True)
         except Exception as error:  # noqa: BLE001 - it is tried again before each commit to the tables
-            self.failed()
+            self.times.failed()
             log.error("stored writes were not copied into the tables, and are copied later: %s", type(error).__name__)  # noqa: TRY400
 
     def _catch_up(self, sums: bool = False) -> None:
         # A reader may have joined while the tables were brought up to date: release it even if nothing is ahead now.
-        readers = self._readers.take()
+        readers = self.readers.take()
         try:
             if self._store.ahead and (self.ahead or (sums and self.owes)):
                 self._store.ahead.catch_up(self._store.engine)
@@ -282,7 +273,7 @@ class Commits:
                 return results
             if changes:
                 self._keep(turn, changes, entries)
-                self._lately.stored()
+                self.times.stored()
                 self._committed(len(entries))
         self._kept = kept
         return results
@@ -299,7 +290,7 @@ class Commits:
         except InDoubt:
             raise CommitFailed("InDoubt") from None
         if stored:
-            self._lately.stored()
+            self.times.stored()
             self._committed(len(entries))
         return results
 
@@ -309,7 +300,7 @@ class Commits:
         Soon after a large commit, small ones go into the tables too: the next large commit would have to bring them
         there first, and readers would wait for it.
         """
-        few = self._lately.are_few(entries)
+        few = self.times.are_few(entries)
         if (ahead := self._store.ahead) and ahead.works and changes.plain and few:
             rows = changes.rows()
             with self._bodies.changing((), changes.types()):

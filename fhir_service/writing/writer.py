@@ -106,13 +106,13 @@ class Writer:
         except Exception:  # noqa: BLE001 - the log has its class
             raise FhirError(UNAVAILABLE) from None
 
-    def next_seq(self, count: int = 1) -> int:
-        """Return the first of `count` fresh numbers. Call it in the writer's thread only."""
-        return self._commits.next_seq(count)
+    def next_seq(self) -> int:
+        """Return a fresh number. Call it in the writer's thread only."""
+        return self._commits.next_seq()
 
     def idle(self) -> float:
         """Return the seconds since the last commit; infinite if there was none, or the last attempt failed."""
-        return self._commits.idle()
+        return self._commits.times.idle()
 
     def stuck(self, seconds: float) -> bool:
         """True if the thread has ended, or if one turn has taken longer than these seconds."""
@@ -177,7 +177,7 @@ class Writer:
                 for waiting in group:
                     self._write_group([waiting])
                 return
-            self._commits.failed()
+            self._commits.times.failed()
             # Log the class only: exception texts may hold patient data.
             log.error("a commit failed, and its requests are answered with an error: %s", type(error).__name__)  # noqa: TRY400
             # After a failure before the commit nothing is stored. After a failed commit nobody knows.

@@ -208,7 +208,7 @@ QUERIES = [
 
 def without_memory(service: Running, path: str) -> httpx.Response:
     """Return the service's answer while its cache is off."""
-    bodies, kept = service.service.reader._bodies, service.service.reader._bodies._entries.copy()
+    bodies, kept = service.service.reader.bodies, service.service.reader.bodies._entries.copy()
     bodies._entries.clear()
     answer = service.client.get(path)
     bodies._entries.update(kept)
@@ -235,4 +235,4 @@ def test_a_search_answered_from_memory_is_answered_as_the_store_would(fresh_serv
             assert service.client.post("/PaymentNotice", json=payment(100)).status_code == 201
         for path in dice.choices(QUERIES, k=4):
             assert service.client.get(path).json() == without_memory(service, path).json()
-    assert service.service.reader._bodies.reads["search", True] > 10
+    assert service.service.reader.bodies.reads["search", True] > 10

@@ -53,6 +53,6 @@ def test_a_page_far_from_the_beginning_is_the_one_that_sorting_everything_gives(
     near = pages(fresh_service, query)
     monkeypatch.setattr(far_pages, "FAR", 0)
     monkeypatch.setattr(far_pages, "_NUMBERS", 7)
-    fresh_service.service.reader._bodies._entries.clear()
+    fresh_service.service.reader.bodies._entries.clear()
     assert pages(fresh_service, query) == near
     assert len({each for page in near for each in page}) > 20

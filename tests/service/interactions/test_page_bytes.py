@@ -97,7 +97,7 @@ def test_no_more_bodies_are_fetched_than_at_once_where_the_first_ones_fill_a_pag
     """LIMIT-18: thirty pages of a hundred tasks of 4 MB each took gigabytes, and most were answered 500."""
     monkeypatch.setattr(page_bytes, "MOST", 1)
     monkeypatch.setattr(page_bytes, "AT_ONCE", 3)
-    monkeypatch.setattr(service.service.reader, "_bodies", kept := bodies.BodyCache(1 << 20))
+    monkeypatch.setattr(service.service.reader, "bodies", kept := bodies.BodyCache(1 << 20))
     assert len(service.client.get("/Task?_count=20").json()["entry"]) == 1
     assert len(kept._entries) <= 3
 

@@ -32,7 +32,7 @@ def alone(service: Running, query: str, offset: int) -> object:
     """The page, of a service that has nothing in memory and reads no stretch."""
     reader = service.service.reader
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(reader, "_bodies", bodies.BodyCache(0))
+        patched.setattr(reader, "bodies", bodies.BodyCache(0))
         return page(service, query, offset)
 
 
@@ -59,24 +59,24 @@ def test_a_sweep_asks_the_database_once_a_stretch_and_drives_nothing_out_of_memo
     for at in range(0, ROWS, COUNT - 1):
         page(service, "", at)
     assert asked == [0, 10, 20, 30, 40]
-    assert not service.service.reader._bodies._entries
+    assert not service.service.reader.bodies._entries
 
 
 def test_a_stretch_of_too_many_bytes_ends_early_and_the_rest_is_read_page_by_page(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_bytes, "AT_ONCE", 2)
-    service.service.reader._bodies.of_a_stretch = 4_000
+    service.service.reader.bodies.of_a_stretch = 4_000
     offsets = range(0, ROWS, COUNT)
     assert [page(service, "", at) for at in offsets] == [alone(service, "", at) for at in offsets]
-    kept = service.service.reader._bodies._stretches._kept
+    kept = service.service.reader.bodies._stretches._kept
     assert [len(each.found) for part, each in kept.items() if part.offset < ROWS] == [2] * 5
 
 
 def test_rows_with_many_others_between_are_read_by_their_ids(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_SPREAD", 0)
     assert page(service, "patient=Patient/p1", 3) == alone(service, "patient=Patient/p1", 3)
-    assert not any(each.found for each in service.service.reader._bodies._stretches._kept.values())
+    assert not any(each.found for each in service.service.reader.bodies._stretches._kept.values())
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -100,7 +100,7 @@ def test_pages_show_what_was_stored_before_they_were_asked_for(service: Running,
         for query in dice.choices(QUERIES, k=3):
             at = dice.randrange(ROWS)
             assert page(service, query, at) == alone(service, query, at)
-    assert service.service.reader._bodies.reads["search", True] > 10
+    assert service.service.reader.bodies.reads["search", True] > 10
 
 
 def test_no_stretch_is_read_while_others_write(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,7 @@ def test_every_reader_sees_what_was_acknowledged(store: Path, restless: None) ->
     """A read by id, a search, a condition, an update and a transaction of the writer see it."""
     with opened(store) as service:
         one = created(service, task(1)).id
-        assert list(ResourceReader(service.store, service.reader._bodies).look_up([("Task", one)])) == [("Task", one)]
+        assert list(ResourceReader(service.store, service.reader.bodies).look_up([("Task", one)])) == [("Task", one)]
         two = created(service, task(2)).id
         assert found(service)["task"] == [one, two]
         assert created(service, task(2), "identifier=urn:test|2") == create.CreateResult(two, existed=True)
@@ -180,7 +180,7 @@ def test_every_reader_sees_what_was_acknowledged(store: Path, restless: None) ->
 
 def test_a_read_waits_for_the_tables_only_where_they_lack_its_resource(store: Path, restless: None) -> None:
     with opened(store) as service:
-        reader, old = ResourceReader(service.store, service.reader._bodies), created(service, task(1)).id
+        reader, old = ResourceReader(service.store, service.reader.bodies), created(service, task(1)).id
         service.store.catch_up()
         new = created(service, task(2)).id
         assert list(reader.look_up([("Task", old), ("Task", "nobody")])) == [("Task", old)]
