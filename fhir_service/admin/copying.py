@@ -78,12 +78,12 @@ def _remove(store: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def copy_out(store: Store, target: Path, memory_limit: str = "1GB") -> None:
+def copy_out(store: Store, target: Path) -> None:
     """Write the store's tables into a new DuckDB file: a store of the same id. Others go on reading and writing.
 
     Raises OSError and duckdb.Error; what is there then is no store.
     """
-    dialect = dialect_of(str(target), memory_limit)
+    dialect = dialect_of(str(target), "1GB")
     engine = dialect.open(create=True)
     try:
         with store.read() as reading, engine.begin() as writing:

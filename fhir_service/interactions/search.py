@@ -118,13 +118,9 @@ def at_hand(reader: ResourceReader, query: Query) -> Page | None:
 def run(reader: ResourceReader, query: Query) -> Page:
     """Return the page of a search. Total and resources are of one state of the store."""
     if reader.shared:
-        return _read_at_once(reader, query)
+        # By one statement: more would be more exchanges with the server, and more than one state.
+        return reader.at_once(lambda state: _read_from(state, query))
     return _read_on(reader, query) or _read_alone(reader, query)
-
-
-def _read_at_once(reader: ResourceReader, query: Query) -> Page:
-    """Read a page from a database server by one statement: more would be more exchanges, and more than one state."""
-    return reader.at_once(lambda state: _read_from(state, query))
 
 
 def _read_from(state: StoreState, query: Query) -> Page:

@@ -4,7 +4,7 @@ All else is SQLAlchemy over the same tables. `dialects.py` is DuckDB, `postgresq
 """
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from sqlalchemy import Connection, Engine, Table
@@ -30,7 +30,7 @@ Fetch = Callable[[Sequence[RowQuery]], list[list[Row]]]
 
 
 class Dialect(Protocol):
-    """One kind of database."""
+    """One kind of database. A method with a body is for databases that need nothing else."""
 
     shared: bool
     """True if other processes may write to the same store."""
@@ -49,18 +49,18 @@ class Dialect(Protocol):
 
     def reader(self, engine: Engine, several: bool) -> Engine:
         """Return the engine for reading. several: all statements of a connection see one state of the store."""
+        return engine
 
     def answering(self, engine: Engine, seconds: int) -> Engine:
-        """Return the engine for the reads of requests. The server ends a statement that takes longer than `seconds`.
-
-        Without a server, return the given engine.
-        """
+        """Return the engine for the reads of requests. A server ends a statement that takes longer than `seconds`."""
+        return engine
 
     def looker(self) -> Engine | None:
         """Return the engine for look-ups of one statement. Its connections are not tested before use.
 
         Return None if the engine for reading is as fast.
         """
+        return None
 
     def has_store(self, connection: Connection) -> bool:
         """True if the database holds a store. Other processes wait here until the transaction ends."""
@@ -73,9 +73,11 @@ class Dialect(Protocol):
 
     def let_processes_contend(self, connection: Connection) -> None:
         """Add to an older store what several writing processes need."""
+        return
 
     def recognise(self, connection: Connection) -> None:
         """Note it if the store came here by a restore, from another database."""
+        return
 
     def lock(self, connection: Connection, resources: bool) -> int | None:
         """Lock all other writers out until the transaction ends. Return the last number that was given.
@@ -83,33 +85,39 @@ class Dialect(Protocol):
         Return None if only this process writes: it knows the number. resources: False if the transaction changes only
         clients and tokens; it then waits only for others like it.
         """
+        return None
 
     def passing(self, error: BaseException) -> bool:
         """True if a failure may pass, such as a lost connection, a deadlock or a full disk."""
 
     def undone(self, error: BaseException) -> bool:
         """True if a commit that failed with this error has stored nothing."""
+        return False
 
     def ending(self, connection: Connection) -> Callable[[], object]:
         """Return a function that interrupts the statement of a connection, from any thread.
 
         It does nothing if the server ends slow statements by itself.
         """
+        return lambda: None
 
     def ended(self, error: BaseException) -> bool:
         """True if a statement was ended because it took too long or too much memory."""
 
-    def at_once(self, connection: Connection) -> AbstractContextManager[None]:
+    def at_once(self, connection: Connection) -> AbstractContextManager[Any]:
         """Enter a context for statements whose results nobody reads: they may be sent together."""
+        return nullcontext()
 
     def append(self, connection: Connection, added: Sequence[Added]) -> None:
         """Append rows to tables, within the connection's transaction."""
 
     def perhaps(self, table: Table, codes: Collection[str]) -> Collection[str]:
         """Return the codes that a table of identifiers may hold, without asking the database."""
+        return codes
 
     def settle(self, engine: Engine) -> None:
         """Do postponed work of the database, if it is time. Called between two batches, after their answers."""
+        return
 
     def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
         """Change rows by one statement. The first of `columns` is the key; the others are set."""

@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ _FEW_CHANGES = 2
 """Up to so many rows are changed one by one, more by a single statement."""
 
 
-class DuckDb:
+class DuckDb(Dialect):
     """A DuckDB file that this process owns. Many rows go in through the appender."""
 
     shared, epoch, broken = False, "", False
@@ -114,15 +113,6 @@ class DuckDb:
             raise opening_failed(str(self.path), str(error.orig)) from None
         return engine
 
-    def reader(self, engine: Engine, several: bool) -> Engine:  # noqa: ARG002 - one transaction costs nothing here
-        return engine
-
-    def answering(self, engine: Engine, seconds: int) -> Engine:  # noqa: ARG002 - there is no server
-        return engine
-
-    def looker(self) -> None:
-        """Return None: the engine for reading is as fast."""
-
     def has_store(self, connection: Connection) -> bool:
         # DuckDB's list of tables loads each of them, which would take a third of the time to open a store. Asking for a
         # missing table ends the transaction, so that this uses another connection.
@@ -140,15 +130,6 @@ class DuckDb:
         for name in names:
             connection.exec_driver_sql(STATEMENTS[name])
 
-    def let_processes_contend(self, _connection: Connection) -> None:
-        """Do nothing: one process owns the file."""
-
-    def recognise(self, _connection: Connection) -> None:
-        """Do nothing."""
-
-    def lock(self, _connection: Connection, resources: bool) -> None:
-        """Do nothing: one process owns the file, and one thread of it writes."""
-
     def passing(self, error: BaseException) -> bool:
         """True for a full disk, and for every failure of a broken database. Note if it has broken."""
         cause = _cause(error)
@@ -164,9 +145,6 @@ class DuckDb:
 
     def ended(self, error: BaseException) -> bool:
         return isinstance(_cause(error), duckdb.InterruptException | duckdb.OutOfMemoryException)
-
-    def at_once(self, _connection: Connection) -> AbstractContextManager[None]:
-        return nullcontext()
 
     def append(self, connection: Connection, added: Sequence[Added]) -> None:
         for table, rows, columns in added:

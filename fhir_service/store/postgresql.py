@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from fhir_service.store.arrays import Array, array
-from fhir_service.store.dialect import Added, AttemptLocks, Row, RowQuery
+from fhir_service.store.dialect import Added, AttemptLocks, Dialect, Row, RowQuery
 from fhir_service.store.expressions import HEAD
 from fhir_service.store.postgresql_ddl import (
     NUMBERS,
@@ -49,7 +49,7 @@ WHERE current_setting('client_connection_check_interval', true) IS NOT NULL
 _KEPT_PLANS = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off"}
 
 
-class PostgreSql:
+class PostgreSql(Dialect):
     """A PostgreSQL database, or the schema of one that the URL's `search_path` names."""
 
     shared, broken = True, False
@@ -126,14 +126,8 @@ class PostgreSql:
         """Begin a batch on a connection without a transaction, while other processes may write."""
         return BatchTransaction(_raw(connection), way)
 
-    def undone(self, _error: BaseException) -> bool:
-        return False
-
     def passing(self, error: BaseException) -> bool:
         return isinstance(_cause(error), psycopg.OperationalError | psycopg.InterfaceError | PoolTimeout)
-
-    def ending(self, _connection: Connection) -> Callable[[], object]:
-        return lambda: None
 
     def ended(self, error: BaseException) -> bool:
         return isinstance(_cause(error), psycopg.errors.QueryCanceled)
@@ -171,9 +165,6 @@ class PostgreSql:
             names = ", ".join(columns)
             raw.execute(f"INSERT INTO {table.name} ({names}) SELECT {arrays}".encode(), values, prepare=True)
 
-    def settle(self, _engine: Engine) -> None:
-        """Do nothing: the server has no postponed work."""
-
     def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
         arrays, values = _arrays(table, rows, columns)
         _raw(connection).execute(_update(table, columns, arrays), [*values, values[0]], prepare=True)
@@ -207,9 +198,6 @@ class PostgreSql:
         with raw.pipeline():
             write()
             raw.execute(b"COMMIT")
-
-    def perhaps(self, _table: Table, codes: Collection[str]) -> Collection[str]:
-        return codes
 
     def among(
         self,
