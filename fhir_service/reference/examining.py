@@ -78,11 +78,14 @@ def check_name(record: Record) -> None:
 
 
 def ready(record: Record, site: Site) -> ReadyRecord:
-    """Return a record with its digest and its references. Add a flaw if it cannot be written as JSON."""
+    """Return a record with its digest and its references. Add a flaw if it cannot be written as JSON.
+
+    Texts in it are valid by then. Only a name of an element may hold half a character still.
+    """
     try:
         digest = hashlib.sha256(orjson.dumps(record.body, default=str, option=orjson.OPT_SORT_KEYS)).hexdigest()
     except orjson.JSONEncodeError:
-        record.flaws.append(Flaw(record.type or "", "the record is nested too deeply"))
+        record.flaws.append(Flaw(record.type or "", "the text is not valid Unicode"))
         return ReadyRecord(record, "", None)
     updated = record.body.get("meta")
     updated = updated.get("lastUpdated") if isinstance(updated, dict) else None

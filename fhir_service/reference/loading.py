@@ -17,7 +17,7 @@ from fhir_service.interface.resources.questionnaire_response import AUTOMATION
 from fhir_service.interface.site import Site
 from fhir_service.reference import storing
 from fhir_service.reference.examining import ReadyRecord, check_name, examine, ready
-from fhir_service.reference.reading import Flaw, Record, files, first_of_foreign, records
+from fhir_service.reference.reading import Record, files, first_of_foreign, records
 from fhir_service.reference.references import TYPES
 from fhir_service.store.store import Store
 from fhir_service.writing.writer import Writer
@@ -129,8 +129,8 @@ class _Load:
         chunk: dict[str, ReadyRecord] = {}
         size = 0
         for record in found:
-            made = _made(record, self._site)
-            if made is None:
+            made = ready(record, self._site)
+            if record.flaws:
                 self._refuse(record)
                 continue
             if len(chunk) >= MOST_RECORDS or size >= MOST_BYTES or made.reference in chunk:
@@ -147,7 +147,7 @@ class _Load:
             known = storing.known_rows(connection, self._store.dialect, {record.reference for record in chunk})
         for record in chunk:
             if not ((stored := known.get(record.reference)) and stored.digest == record.digest):
-                _examined(record, self._site)
+                examine(record, self._site)
 
     def _store_chunk(self, chunk: list[ReadyRecord], connection: Connection) -> list[storing.Verdict]:
         tools = storing.StoringContext(self._store.dialect, self._writer.next_seq, self._clock(), self._new_id)
@@ -189,20 +189,3 @@ def _of_type(path: Path, kind: str) -> Iterator[Record]:
             check_name(record)
             if not record.flaws:
                 yield record
-
-
-def _made(record: Record, site: Site) -> ReadyRecord | None:
-    """The record with digest and references; None when it has a flaw."""
-    try:
-        made = ready(record, site)
-    except RecursionError:
-        record.flaws.append(Flaw(record.type or "", "the record is nested too deeply"))
-        return None
-    return None if record.flaws else made
-
-
-def _examined(record: ReadyRecord, site: Site) -> None:
-    try:
-        examine(record, site)
-    except RecursionError:
-        record.record.flaws.append(Flaw(record.record.type or "", "the record is nested too deeply"))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from fhir_service.interface.json_text import dump_json
+from fhir_service.interface.json_text import DEEPEST, dump_json
 from fhir_service.reference import loading as reference
 from fhir_service.service import Service
 from fhir_service.settings import Settings
@@ -294,6 +294,7 @@ def test_a_refused_record_is_named_by_file_line_type_and_id_and_the_rest_goes_on
             "Patient.name[0].text",
             "the text is not valid Unicode",
         ),
+        ('{"resourceType":"Patient","id":"p1","\\ud83d":1}', "Patient", "the text is not valid Unicode"),
         ('{"resourceType":"Patient","id":"p1","gender":null}', "Patient.gender", "null is not allowed"),
         ('{"resourceType":"Patient","id":"p1","bogus":1}', "Patient.bogus", "FHIR R4 has no such element here"),
         (
@@ -312,6 +313,13 @@ def test_a_refused_record_is_named_by_file_line_type_and_id_and_the_rest_goes_on
 def test_a_record_that_cannot_be_stored_is_refused_with_the_reason(load, raw: str, expression: str, text: str) -> None:
     """COMMON-46 holds for loaded text too."""
     assert reasons(load(raw.encode())) == [(expression, text)]
+
+
+def test_the_deepest_record_is_loaded(load) -> None:
+    extension: dict[str, Any] = {"url": "u", "valueString": "s"}
+    for _ in range((DEEPEST - 4) // 2):
+        extension = {"url": "u", "extension": [extension]}
+    assert reasons(load(changed(PATIENT, extension=[extension]))) == []
 
 
 def test_text_with_tabs_newlines_and_any_script_is_loaded(load, service) -> None:
