@@ -47,15 +47,10 @@ class ResourceReader:
             by_type[name].append(resource_id)
         found: dict[Reference, StoredVersion] = {}
         for name, ids in by_type.items():
-            fetch = partial(self._fetch, self.bodies.epoch(), RESOURCES[name], ids)
-            fetched = self._store.look_up(fetch, creates=self._store.lacks(ids))
+            fetch = partial(StoreState.fetch, resource=RESOURCES[name], ids=ids)
+            fetched = self.at_once(fetch, creates=self._store.lacks(ids), asked=False)
             found.update(((name, each), body) for each, body in fetched.items())
         return found
-
-    def _fetch(
-        self, epoch: Epoch, resource: Resource, ids: Sequence[str], connection: Connection
-    ) -> dict[str, StoredVersion]:
-        return StoreState(connection, self._store, self.bodies, epoch).fetch(resource, ids)
 
     @property
     def shared(self) -> bool:
@@ -69,11 +64,11 @@ class ResourceReader:
         with self._store.read(several, asked=True) as connection:
             yield StoreState(connection, self._store, self.bodies, epoch)
 
-    def at_once(self, work: Callable[["StoreState"], T]) -> T:
-        """Return the result of a function that executes one statement. Call it again if its connection was lost."""
+    def at_once(self, work: Callable[["StoreState"], T], creates: bool = True, asked: bool = True) -> T:
+        """Return the result of a function that executes one statement, as `Store.look_up` does."""
         epoch = self.bodies.epoch()
         return self._store.look_up(
-            lambda connection: work(StoreState(connection, self._store, self.bodies, epoch)), asked=True
+            lambda connection: work(StoreState(connection, self._store, self.bodies, epoch)), creates, asked
         )
 
     def read_all(self, references: Collection[Reference]) -> dict[Reference, StoredVersion]:
