@@ -5,7 +5,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, null, select, tuple_
+from sqlalchemy import Connection, Row, Table, select, tuple_
 
 from fhir_service.admin.findings import MOST, Finding, Found
 from fhir_service.interface.json_text import Malformed, parse_json
@@ -17,7 +17,7 @@ from fhir_service.reference import claims
 from fhir_service.reference.examining import PATIENT_ELEMENTS
 from fhir_service.reference.reading import Flaw
 from fhir_service.reference.references import patient_of, targets
-from fhir_service.store.tables import BODIES, CHARGE, RECORD, SIDES, digest, index_values, repeating, side_values
+from fhir_service.store.tables import BODIES, CHARGE, RECORD, index_values, side_rows, side_tables
 
 PAGE = 2000
 
@@ -46,17 +46,16 @@ def _disagreements(
 ) -> Found:
     """Yield the columns and side rows that differ from the body."""
     try:
-        values, expected = index_values(resource, stored), side_values(resource, stored)
+        values, expected = index_values(resource, stored), side_rows(resource, row.seq, stored)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
         yield Finding("body", where, "the body cannot be read, or is that of another resource")
         return
     for column, value in values.items():
         if not _same(getattr(row, column), value):
             yield Finding("index", where, f"the column {column} differs from the body")
-    for param in repeating(resource):
-        codes = sorted(expected.get(param.name, ()), key=str)
-        if sorted(sides.get((param.name, row.seq), ()), key=str) != codes:
-            yield Finding("index", where, f"the table {SIDES[resource.name, param.name].name} differs from the body")
+    for table, rows in zip(side_tables(resource.name), expected, strict=True):
+        if sorted(sides.get((table.name, row.seq), ()), key=str) != sorted(rows, key=str):
+            yield Finding("index", where, f"the table {table.name} differs from the body")
 
 
 def _same(column: Any, value: Any) -> bool:
@@ -66,23 +65,18 @@ def _same(column: Any, value: Any) -> bool:
 
 
 def _stored_sides(connection: Connection, resource: Resource, seqs: Sequence[int]) -> dict[tuple[str, int], list[Any]]:
-    """Return the side rows of a page of resources, by parameter and number."""
+    """Return the side rows of a page of resources, by table and number."""
     found: dict[tuple[str, int], list[Any]] = {}
-    for param in repeating(resource):
-        table = SIDES[resource.name, param.name]
-        digests = table.c.digest if "digest" in table.c else null()
-        query = select(table.c.seq, table.c.system, table.c.code, digests.label("digest"))
-        for seq, system, code, digested in connection.execute(query.where(table.c.seq.between(seqs[0], seqs[-1]))):
-            wrong = digested is not None and digested != digest(code or "")
-            found.setdefault((param.name, seq), []).append((system, code, "digest") if wrong else (system, code))
+    for table in side_tables(resource.name):
+        for row in connection.execute(select(table).where(table.c.seq.between(seqs[0], seqs[-1]))):
+            found.setdefault((table.name, row.seq), []).append(tuple(row))
     return found
 
 
 def _orphans(connection: Connection, resource: Resource) -> Found:
     """Yield side rows of resources that do not exist."""
     body = BODIES[resource.name]
-    for param in repeating(resource):
-        side = SIDES[resource.name, param.name]
+    for side in side_tables(resource.name):
         query = select(side.c.seq).distinct().outerjoin(body, body.c.seq == side.c.seq).where(body.c.seq.is_(None))
         for (seq,) in connection.execute(query.order_by(side.c.seq).limit(MOST + 1)).all():
             yield Finding("index", f"{side.name} {seq}", "the row belongs to no resource")

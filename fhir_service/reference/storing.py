@@ -19,11 +19,10 @@ from fhir_service.store.accounts import reallocate
 from fhir_service.store.changes import Changes
 from fhir_service.store.dialect import Dialect
 from fhir_service.store.tables import BODIES, CHARGE, DOCUMENT, NOTE, RECORD
-from fhir_service.store.view import CurrentVersion
+from fhir_service.store.view import CURRENT, CurrentVersion
 
 Verdict = Literal["created", "unchanged", "updated", "refused"]
 CLIENT = "reference"
-CURRENT = ("id", "seq", "version", "updated_at", "client", "body")
 REVISED_AT_ONCE = 1_000
 QUESTIONNAIRE, RESPONSE, TASK = BODIES["Questionnaire"], BODIES["QuestionnaireResponse"], BODIES["Task"]
 

@@ -127,15 +127,6 @@ def columns_of(table: Table) -> tuple[str, ...]:
     return tuple(table.c.keys())
 
 
-def side_values(resource: Resource, stored: dict[str, Any]) -> dict[str, list[tuple[str | None, str | None]]]:
-    """Return what the side tables hold of a stored resource: pairs of system and code, by parameter."""
-    return {
-        param.name: [(None, value) for value in drawn] if param.kind == "exact" else drawn
-        for param in repeating(resource)
-        if (drawn := param.values(stored))
-    }
-
-
 def side_rows(resource: Resource, number: int, stored: dict[str, Any]) -> list[list[Row]]:
     """Return the rows of a stored resource for each of its side tables."""
     found: list[list[Row]] = []

@@ -104,7 +104,7 @@ MOST_READ = 20_000
 _OF_RECORD = ("reference", "patient", "display", "note")
 _OF_ACCOUNT = ("patient", "charged", "paid")
 _OF_CHARGE = ("patient", "claim", "created", "cents", "paid")
-_OF_CURRENT = ("id", "seq", "version", "updated_at", "client", "body")
+CURRENT = ("id", "seq", "version", "updated_at", "client", "body")
 _OF_CODE = ("system", "code", "seq")
 
 
@@ -229,10 +229,7 @@ class View:
                 RowQuery(BODIES["Questionnaire"], "id", unparsed, ("id", "body")),
                 RowQuery(ACCOUNT, "patient", patients, _OF_ACCOUNT, changing=True),
                 RowQuery(CHARGE, "patient", patients, _OF_CHARGE, "paid < cents"),
-                *(
-                    RowQuery(BODIES[name], "id", ids, _OF_CURRENT, changing=True)
-                    for name, ids in _by_name(needs.current)
-                ),
+                *(RowQuery(BODIES[name], "id", ids, CURRENT, changing=True) for name, ids in _by_name(needs.current)),
                 *(RowQuery(SIDES[name, "identifier"], "code", c, _OF_CODE) for name, c in _by_name(needs.identifiers)),
             ]
         )
