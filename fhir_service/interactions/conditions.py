@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -130,19 +131,13 @@ def _uri(resource: Resource, param: Param, values: list[str], site: Site) -> Cla
     return BODIES[resource.name].c[param.column].in_(ids)
 
 
-def _text(param: Param, values: list[str]) -> str:
+def _text(
+    compared: Callable[[ColumnElement[Any], str], Clause], resource: Resource, param: Param, values: list[str], _: Site
+) -> Clause:
     found = literal(values[0])
     if len(found) > LONGEST_TEXT:
         raise bad(param.name, f"a text of at most {LONGEST_TEXT} characters is expected")
-    return found
-
-
-def _contains(resource: Resource, param: Param, values: list[str], _: Site) -> Clause:
-    return contains(BODIES[resource.name].c[param.column], _text(param, values))
-
-
-def _starts(resource: Resource, param: Param, values: list[str], _: Site) -> Clause:
-    return starts(BODIES[resource.name].c[param.column], _text(param, values))
+    return compared(BODIES[resource.name].c[param.column], found)
 
 
 def _exact(resource: Resource, param: Param, values: list[str], _: Site) -> Condition:
@@ -238,8 +233,8 @@ _KINDS: dict[str, Callable[[Resource, Param, list[str], Site], Condition | Claus
     "codes": _codes,
     "reference": _reference,
     "date": _date,
-    "contains": _contains,
-    "starts": _starts,
+    "contains": partial(_text, contains),
+    "starts": partial(_text, starts),
     "exact": _exact,
     "uri": _uri,
 }
