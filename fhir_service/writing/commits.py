@@ -6,13 +6,13 @@ in order, and add all rows.
 
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, nullcontext
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
@@ -43,45 +43,6 @@ class CommitFailed(Exception):
     """A commit did not succeed: its changes may be stored or not."""
 
 
-class _LazyTransaction:
-    """The transaction of a batch. It begins when the batch first reads from the tables or writes to them."""
-
-    def __init__(self, begin: Callable[[], Connection]) -> None:
-        self._begin = begin
-        self._begun: Connection | None = None
-
-    def connection(self) -> Connection:
-        if self._begun is None:
-            self._begun = self._begin()
-        return self._begun
-
-    def close(self) -> None:
-        """End the transaction. Changes without a commit are undone."""
-        if self._begun is not None:
-            self._begun.close()
-
-
-class Readers:
-    """Threads that wait until the tables have all that was stored before."""
-
-    def __init__(self) -> None:
-        self._waiting: list[Future[None]] = []
-        self._lock = threading.Lock()
-
-    def join(self) -> "Future[None]":
-        """Return a future that is done as soon as the tables have been brought up to date once more."""
-        reader: Future[None] = Future()
-        with self._lock:
-            self._waiting.append(reader)
-        return reader
-
-    def take(self) -> "list[Future[None]]":
-        """Return the readers that joined since the last call."""
-        with self._lock:
-            taken, self._waiting = self._waiting, []
-        return taken
-
-
 class CommitTimes:
     """The monotonic times of the last commit and of the last large commit."""
 
@@ -110,7 +71,7 @@ class CommitTimes:
 class Commits:
     """Commit to a store, one batch after another. Only `times` and `readers` are for other threads.
 
-    readers: the threads that wait until the tables are up to date.
+    readers: each is done as soon as the tables have been brought up to date once more.
     """
 
     def __init__(
@@ -127,7 +88,7 @@ class Commits:
         """Take the arguments of `Writer`."""
         self._store, self._site, self._clock, self._new_id, self._committed = store, site, clock, new_id, committed
         self._contender = contender_of(store, collided, witnessed)
-        self._bodies, self.readers = bodies, Readers()
+        self._bodies, self.readers = bodies, SimpleQueue[Future[None]]()
         self._questionnaires = Questionnaires(site)
         self._kept: KeptRows | None = None
         self._seq = store.last_seq()
@@ -167,7 +128,7 @@ class Commits:
 
     def _catch_up(self, sums: bool = False) -> None:
         # A reader may have joined while the tables were brought up to date: release it even if nothing is ahead now.
-        readers = self.readers.take()
+        readers = [self.readers.get() for _ in range(self.readers.qsize())]
         try:
             if self._store.ahead and (self.ahead or (sums and self.owes)):
                 self._store.ahead.catch_up(self._store.engine)
@@ -260,19 +221,21 @@ class Commits:
             return self._carried_out_beside_others(self._contender, needs, entries, whole)
         # Until the commit has succeeded, nothing that was read may be kept.
         kept, self._kept = self._kept, None
-        with closing(_LazyTransaction(self._begun)) as turn:
+        with ExitStack() as stack:
+            # The transaction begins when the batch first reads from the tables or writes to them.
+            connection = cache(lambda: stack.enter_context(self._begun()))
             if kept is None or kept.full:
                 # Fresh data are read from the tables, which must have all sums by then.
                 self._catch_up(sums=True)
-                kept = KeptRows.read(turn.connection())
-            view = View(partial(one_by_one, self._store.dialect, turn.connection), needs, self._questionnaires, kept)
+                kept = KeptRows.read(connection())
+            view = View(partial(one_by_one, self._store.dialect, connection), needs, self._questionnaires, kept)
             changes = Changes(self.next_seq)
             desk = CommitContext(view, changes, self._site, self._clock(), self._new_id)
-            results = _outcomes(entries, desk, whole)
-            if whole and any(isinstance(result, FhirError) for result in results[-1:]):
+            results, keep = _outcomes(entries, desk, whole)
+            if not keep:
                 return results
             if changes:
-                self._keep(turn, changes, entries)
+                self._keep(connection, changes, entries)
                 self.times.stored()
                 self._committed(len(entries))
         self._kept = kept
@@ -282,8 +245,7 @@ class Commits:
         self, contender: Contender, needs: Needs, entries: list[Entry], whole: bool
     ) -> list[Any]:
         def carry_out(view: View, changes: Changes) -> BatchOutcome:
-            results = _outcomes(entries, CommitContext(view, changes, self._site, self._clock(), self._new_id), whole)
-            return BatchOutcome(results, not (whole and any(isinstance(result, FhirError) for result in results[-1:])))
+            return _outcomes(entries, CommitContext(view, changes, self._site, self._clock(), self._new_id), whole)
 
         try:
             results, stored = contender.commit(needs, self._questionnaires, carry_out)
@@ -294,7 +256,7 @@ class Commits:
             self._committed(len(entries))
         return results
 
-    def _keep(self, turn: _LazyTransaction, changes: Changes, entries: list[Entry]) -> None:
+    def _keep(self, connection: Callable[[], Connection], changes: Changes, entries: list[Entry]) -> None:
         """Store changes durably: a few new records ahead of the tables, all else in the tables.
 
         Soon after a large commit, small ones go into the tables too: the next large commit would have to bring them
@@ -306,9 +268,9 @@ class Commits:
             with self._bodies.changing((), changes.types()):
                 self._committing(lambda: ahead.put(rows, len(entries)))
             return
-        sums = changes.flush(connection := turn.connection(), self._store.dialect, sums=not ahead)
+        sums = changes.flush(connection(), self._store.dialect, sums=not ahead)
         with self._bodies.changing(changes.replaced(), changes.types()):
-            self._commit(connection, sums=sums)
+            self._commit(connection(), sums=sums)
 
     def _commit(self, connection: Connection, resources: bool = True, sums: Sums | None = None) -> None:
         """Commit changes to the tables. For `sums` see `Ahead.passed_by`."""
@@ -326,14 +288,14 @@ class Commits:
             raise CommitFailed(type(error).__name__) from None
 
 
-def _outcomes(entries: list[Entry], desk: CommitContext, whole: bool) -> list[Any]:
-    """Carry out entries in order. whole: stop at the first that is refused."""
-    results = []
+def _outcomes(entries: list[Entry], desk: CommitContext, whole: bool) -> BatchOutcome:
+    """Carry out entries in order. whole: stop at the first that is refused, and keep nothing."""
+    results: list[Any] = []
     for entry in entries:
         try:
             results.append(entry.act(desk))
         except FhirError as error:
             results.append(error.with_traceback(None))
             if whole:
-                break
-    return results
+                return BatchOutcome(results, keep=False)
+    return BatchOutcome(results, keep=True)

@@ -98,7 +98,8 @@ class Writer:
         """Wait until the tables have all that was stored before. Any thread may call it. Raises FhirError."""
         if not self._commits.ahead or threading.current_thread() is self._thread:
             return
-        reader = self._commits.readers.join()
+        reader: Future[None] = Future()
+        self._commits.readers.put(reader)
         # An empty function makes the writer catch up. An earlier commit to the tables may release the reader first.
         self._put(WriterFunction(lambda _: None, resources=False))
         try:
@@ -139,7 +140,8 @@ class Writer:
             if isinstance(works[0], WriterFunction):
                 self._transaction(works[0])
             else:
-                self._write([work for work in works if isinstance(work, WaitingEntries)])
+                waiting = [work for work in works if isinstance(work, WaitingEntries)]
+                self._write([work for work in waiting if work.future.set_running_or_notify_cancel()])
             self._line.took(works, time.monotonic() - began)
             self._commits.settle()
             self._busy_since = -math.inf
@@ -165,9 +167,6 @@ class Writer:
         work.future.set_result(value)
 
     def _write(self, group: list[WaitingEntries]) -> None:
-        self._write_group([waiting for waiting in group if waiting.future.set_running_or_notify_cancel()])
-
-    def _write_group(self, group: list[WaitingEntries]) -> None:
         entries = [entry for waiting in group for entry in waiting.entries]
         try:
             results = self._commits.carry_out(entries, any(waiting.whole for waiting in group))
@@ -175,7 +174,7 @@ class Writer:
             if len(group) > 1 and not isinstance(error, CommitFailed) and not self._dialect.passing(error):
                 # One request may have made all of them fail: write each by itself.
                 for waiting in group:
-                    self._write_group([waiting])
+                    self._write([waiting])
                 return
             self._commits.times.failed()
             # Log the class only: exception texts may hold patient data.
