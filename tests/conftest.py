@@ -32,7 +32,7 @@ from fhir_service.app import create_app
 from fhir_service.reference.loading import load
 from fhir_service.service import Service, utc_now
 from fhir_service.settings import Settings
-from fhir_service.web.protocol import Protocol
+from fhir_service.web.protocol import HttpProtocol
 from pipelines.home import files
 from pipelines.ledger.access import JOURNAL
 from pipelines.session import bundled
@@ -96,7 +96,7 @@ def running(
         service = Service.open(Settings(**options), clock=clock, new_id=new_id)  # type: ignore[arg-type]
         if world and not is_copy:
             load_world(service, world)
-        config = uvicorn.Config(create_app(service), http=Protocol, ws="none", log_level="error", lifespan="off")
+        config = uvicorn.Config(create_app(service), http=HttpProtocol, ws="none", log_level="error", lifespan="off")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()

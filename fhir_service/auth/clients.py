@@ -24,6 +24,7 @@ from fhir_service.auth.signing_clients import ASSERTION_FIELDS, SigningClients, 
 from fhir_service.interface.datatypes import CONTROLS
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.scopes import CHART_TYPES, EVERYTHING, Caller, ScopeError, grants, unauthenticated, within
+from fhir_service.store.dialect import RowQuery
 from fhir_service.store.shared_lookups import SharedLookups
 from fhir_service.store.tables import CLIENT, CLIENT_KEYS, NOT_REVOKED, TOKEN
 
@@ -115,7 +116,8 @@ class Auth:
         epoch = self._cache.epoch
         dialect = self._store.dialect
         looked_up = self._store.look_up(
-            lambda connection: dialect.among(connection, TOKEN, "hash", digests, _KNOWN, NOT_REVOKED), creates=False
+            lambda connection: dialect.among(connection, RowQuery(TOKEN, "hash", digests, _KNOWN, NOT_REVOKED)),
+            creates=False,
         )
         rows = {row[0]: row for row in looked_up}
         found: dict[str, KnownCaller] = {}

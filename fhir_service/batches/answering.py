@@ -13,6 +13,7 @@ from fhir_service.batches.reads import Fetcher, fetched_plain, fetched_together,
 from fhir_service.batches.requests import understood
 from fhir_service.batches.touches import touches
 from fhir_service.interactions import batch, transaction
+from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import EXCEPTION, FhirError
 from fhir_service.requests.submitting import write
 from fhir_service.service import Service
@@ -99,7 +100,9 @@ async def _carry_out(
                 results += [error.with_traceback(None)] * len(part)
 
 
-PLAIN = Rendering(fetched_plain, lambda service, bundle, results: batch.answer(bundle, results, service.site))
+PLAIN = Rendering(
+    fetched_plain, lambda service, bundle, results: batch.answer(bundle, results, dump_json, service.site)
+)
 """The interface's own form."""
 
 

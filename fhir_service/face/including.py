@@ -70,8 +70,8 @@ def _loaded(service: Service, name: str, ids: Iterable[str], asked: AnswerForm) 
     references = [f"{name}/{each}" for each in ids]
     with service.store.read(asked=True) as connection:
         _refuse_too_large(connection, RECORD.c.reference, references)
-        rows = service.store.dialect.among(connection, RECORD, "reference", references, ("body",))
-    for (body,) in rows:
+        bodies = connection.execute(select(RECORD.c.body).where(RECORD.c.reference.in_(references))).scalars().all()
+    for body in bodies:
         yield in_form(parse_json(body), asked)
 
 

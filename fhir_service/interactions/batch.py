@@ -14,7 +14,6 @@ from fhir_service.interactions.create import CreateResult
 from fhir_service.interactions.if_none_exist import condition as condition_in
 from fhir_service.interactions.plain import BundleType
 from fhir_service.interface.checking import parse
-from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import (
     BUSINESS_RULE,
     INVALID,
@@ -252,9 +251,9 @@ _METHODS: dict[tuple[str, bool], tuple[str, Callable[..., Entry] | None]] = {
 }
 
 
-def answer(bundle: Bundle, results: list[Any], site: Site) -> bytes:
+def answer(bundle: Bundle, results: list[Any], dump: Callable[[Any], bytes], site: Site) -> bytes:
     """Return the Bundle of responses: an entry for each request, in order. results: one for each request."""
-    shown = [_shown(request, result, site) for request, result in zip(bundle.requests, results, strict=True)]
+    shown = [_shown(request, result, dump, site) for request, result in zip(bundle.requests, results, strict=True)]
     head = b'{"resourceType":"Bundle","type":"%b-response"' % bundle.type.encode()
     return head + b',"entry":[' + b",".join(shown) + b"]}" if shown else head + b"}"
 
@@ -264,13 +263,13 @@ def status(result: Any) -> int:
     return 201 if isinstance(result, CreateResult) and not result.existed else 200
 
 
-def _shown(request: Request, result: Any, site: Site) -> bytes:
+def _shown(request: Request, result: Any, dump: Callable[[Any], bytes], site: Site) -> bytes:
     if isinstance(result, CreateResult) and isinstance(request, create.Create):
         location = site.url(request.resource.name, result.id)
         return b'{"response":{"status":"%d","location":"%b"}}' % (status(result), location.encode())
     if isinstance(result, FhirError):
         response = {"status": str(result.outcome.status), "outcome": outcome_of(result)}
-        return dump_json({"response": response})
+        return dump({"response": response})
     if isinstance(result, FetchResult):
-        return b'{"resource":%b,"response":%b}' % (result.body, dump_json({"status": "200"} | result.how))
+        return b'{"resource":%b,"response":%b}' % (result.body, dump({"status": "200"} | result.how))
     return b'{"response":{"status":"200"}}'

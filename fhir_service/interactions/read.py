@@ -16,6 +16,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.store import page_bytes
 from fhir_service.store.bodies import OVERHEAD, BodyCache, Epoch, Reference, SearchKey, StoredVersion, Stretch
+from fhir_service.store.dialect import RowQuery
 from fhir_service.store.shared_lookups import SharedLookups
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES
@@ -142,7 +143,8 @@ class StoreState:
 
     def fetch(self, resource: Resource, ids: Sequence[str]) -> dict[str, StoredVersion]:
         """Read resources from the store, by id."""
-        rows = self._dialect.among(self.connection, BODIES[resource.name], "id", ids, columns_of(resource))
+        asked = RowQuery(BODIES[resource.name], "id", ids, columns_of(resource))
+        rows = self._dialect.among(self.connection, asked)
         fetched = {found.id: found for found in (found_of(*row) for row in rows)}
         for resource_id, found in fetched.items():
             self._bodies.keep((resource.name, resource_id), found, self._epoch)

@@ -17,7 +17,7 @@ from fhir_service.reference.examining import ReadyRecord
 from fhir_service.reference.reading import Flaw
 from fhir_service.store.accounts import reallocate
 from fhir_service.store.changes import Changes
-from fhir_service.store.dialect import Dialect
+from fhir_service.store.dialect import Dialect, Row, RowQuery
 from fhir_service.store.tables import BODIES, CHARGE, DOCUMENT, NOTE, RECORD
 from fhir_service.store.view import CURRENT, CurrentVersion
 
@@ -40,7 +40,8 @@ class StoredRow:
 def known_rows(connection: Connection, dialect: Dialect, references: Collection[str]) -> dict[str, StoredRow]:
     """Return the stored rows of these records, by `Type/id`."""
     columns = ("reference", "digest", "last_updated", "patient", "note")
-    return {row[0]: StoredRow(*row[1:]) for row in dialect.among(connection, RECORD, "reference", references, columns)}
+    rows = dialect.among(connection, RowQuery(RECORD, "reference", references, columns))
+    return {row[0]: StoredRow(*row[1:]) for row in rows}
 
 
 def stays(stored: StoredRow, new: ReadyRecord) -> bool:
@@ -107,6 +108,9 @@ class Chunk:
                 element = "patient" if record.record.type == "Claim" else "subject"
                 record.record.flaws.append(Flaw(f"{record.record.type}.{element}", "the patient is not known"))
 
+    def _among(self, table: Table, key: str, keys: Collection[str], columns: Sequence[str]) -> list[Row]:
+        return self.tools.dialect.among(self.connection, RowQuery(table, key, keys, columns))
+
     # --- by type ---
 
     def _plain(self, _: list[ReadyRecord]) -> None:
@@ -137,7 +141,7 @@ class Chunk:
     def _encounters(self, records: list[ReadyRecord]) -> None:
         """The notes of encounters. A note that an encounter names takes the place of its former one; none is shared."""
         named = [record.note.id for record in records if record.note and record.note.id]
-        taken = {row[0] for row in self.tools.dialect.among(self.connection, NOTE, "id", set(named), ("id",))}
+        taken = {row[0] for row in self._among(NOTE, "id", set(named), ("id",))}
         twice = Counter(named)
         for record in records:
             stored, note = self.known.get(record.reference), record.note
@@ -161,7 +165,7 @@ class Chunk:
     def _groups(self, records: list[ReadyRecord]) -> None:
         """Put the new name of a renamed group into the tasks that are assigned to it."""
         changed = {record.reference: record for record in records if record.reference in self.known}
-        names = self.tools.dialect.among(self.connection, RECORD, "reference", changed, ("reference", "display"))
+        names = self._among(RECORD, "reference", changed, ("reference", "display"))
         for group, name in names:
             old, new = (_assigned(group, one) for one in (name, changed[group].display))
             if old != new:
@@ -184,7 +188,7 @@ class Chunk:
     def _claims(self, records: list[ReadyRecord]) -> None:
         """Store the charges of claims (decision P3)."""
         ids = {record.id for record in records if record.reference in self.known}
-        charged = {row[0] for row in self.tools.dialect.among(self.connection, CHARGE, "claim", ids, ("claim",))}
+        charged = {row[0] for row in self._among(CHARGE, "claim", ids, ("claim",))}
         gone = [record.id for record in records if record.charge is None and record.id in charged]
         if gone:
             self.connection.execute(delete(CHARGE).where(CHARGE.c.claim.in_(gone)))
@@ -217,7 +221,7 @@ class Chunk:
                 self.changes.add(DOCUMENT, row | {"data": document.data})
 
     def _current(self, name: str, ids: Collection[str]) -> dict[str, CurrentVersion]:
-        rows = self.tools.dialect.among(self.connection, BODIES[name], "id", ids, CURRENT)
+        rows = self._among(BODIES[name], "id", ids, CURRENT)
         return {row[0]: CurrentVersion(*row[1:]) for row in rows}
 
     def _show(self, name: str, stored: dict[str, Any], old: CurrentVersion | None) -> None:
@@ -294,7 +298,8 @@ def unresolved(connection: Connection, dialect: Dialect, wanted: Collection[str]
     every = sorted(wanted)
     for start in range(0, len(every), 5000):
         part = every[start : start + 5000]
-        found |= {row[0] for row in dialect.among(connection, RECORD, "reference", part, ("reference",))}
+        rows = dialect.among(connection, RowQuery(RECORD, "reference", part, ("reference",)))
+        found.update(row[0] for row in rows)
     return set(every) - found
 
 

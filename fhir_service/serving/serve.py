@@ -21,7 +21,7 @@ from fhir_service.service import Service
 from fhir_service.serving.audit_after_kill import put_on_record
 from fhir_service.settings import Settings
 from fhir_service.web import traces
-from fhir_service.web.protocol import Protocol
+from fhir_service.web.protocol import HttpProtocol
 
 TURN_SECONDS = 0.001
 """Seconds that a thread may run while another one waits for the interpreter."""
@@ -160,7 +160,7 @@ class _Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop="uvloop",
-                http=Protocol,
+                http=HttpProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,

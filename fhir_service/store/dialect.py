@@ -125,16 +125,8 @@ class Dialect(Protocol):
     def remove(self, connection: Connection, table: Table, seqs: Sequence[int]) -> None:
         """Remove the rows of some resources from a side table."""
 
-    def among(
-        self,
-        connection: Connection,
-        table: Table,
-        key: str,
-        keys: Collection[Any],
-        columns: Sequence[str],
-        where: str = "true",
-    ) -> list[Row]:
-        """Return the rows whose `key` is one of `keys`, by one statement."""
+    def among(self, connection: Connection, asked: RowQuery) -> list[Row]:
+        """Answer a question for rows by one statement."""
 
 
 class AttemptLocks(NamedTuple):

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import duckdb
 from sqlalchemy import URL, Connection, Engine, Table, create_engine
@@ -11,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from fhir_service.paths import exists, is_folder
 from fhir_service.store import log_file
-from fhir_service.store.dialect import Added, Dialect, Row
+from fhir_service.store.dialect import Added, Dialect, Row, RowQuery
 from fhir_service.store.digests import Digests
 from fhir_service.store.disk_errors import is_full
 from fhir_service.store.duckdb_dialect import NAME as DUCKDB
@@ -203,16 +202,9 @@ class DuckDb(Dialect):
     def remove(self, connection: Connection, table: Table, seqs: Sequence[int]) -> None:
         execute(connection, f"DELETE FROM {table.name} WHERE seq IN (SELECT unnest($1::BIGINT[]))", [list(seqs)])
 
-    def among(
-        self,
-        connection: Connection,
-        table: Table,
-        key: str,
-        keys: Collection[Any],
-        columns: Sequence[str],
-        where: str = "true",
-    ) -> list[Row]:
+    def among(self, connection: Connection, asked: RowQuery) -> list[Row]:
         """Look up few keys by the index, many by one scan."""
+        table, key, keys, columns, where, _ = asked
         if not keys:
             return []
         names = ", ".join(columns)

@@ -199,18 +199,8 @@ class PostgreSql(Dialect):
             write()
             raw.execute(b"COMMIT")
 
-    def among(
-        self,
-        connection: Connection,
-        table: Table,
-        key: str,
-        keys: Collection[Any],
-        columns: Sequence[str],
-        where: str = "true",
-    ) -> list[Row]:
-        if not keys:
-            return []
-        return _fetched(_asked(_raw(connection), RowQuery(table, key, keys, columns, where), prepare=None))
+    def among(self, connection: Connection, asked: RowQuery) -> list[Row]:
+        return _fetched(_asked(_raw(connection), asked, prepare=None)) if asked.keys else []
 
 
 class BatchTransaction:

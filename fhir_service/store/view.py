@@ -178,7 +178,7 @@ def one_by_one(dialect: Dialect, connect: Callable[[], Connection], asks: Sequen
     found = []
     for ask in asks:
         keys = dialect.perhaps(ask.table, ask.keys) if ask.key == "code" else ask.keys
-        found.append(dialect.among(connect(), ask.table, ask.key, keys, ask.columns, ask.where) if keys else [])
+        found.append(dialect.among(connect(), ask._replace(keys=keys)) if keys else [])
     return found
 
 

@@ -77,7 +77,7 @@ def _no_more() -> bool:
     return False
 
 
-class Protocol(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol with bounds on all that a client sends or leaves unread.
 
     * Invalid HTTP is answered with the interface's OperationOutcome.

@@ -16,7 +16,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from fhir_service.web.http import BODY_SECONDS
-from fhir_service.web.protocol import Protocol
+from fhir_service.web.protocol import HttpProtocol
 
 Piece = tuple[bytes, int]
 """Bytes that arrive together, and the turns of the loop until more arrive."""
@@ -112,7 +112,7 @@ class Wire:
 
     async def _exchanged(self, pieces: Sequence[Piece], ended: bool, bodiless: bool) -> list[Answer]:
         transport, state = _Transport(self._loop), ServerState()
-        transport.protocol = connection = Protocol(self._config, state, {}, self._loop)
+        transport.protocol = connection = HttpProtocol(self._config, state, {}, self._loop)
         connection.connection_made(transport)
         for data, turns in pieces:
             await _until(lambda: transport.reads or transport.closing)

@@ -33,13 +33,13 @@ def with_a_large_page(service):
 def requests_begun(monkeypatch):
     """The requests that were begun, one for each."""
     begun = []
-    start = protocol.Protocol._start_asgi_task
+    start = protocol.HttpProtocol._start_asgi_task
 
     def noted(self, cycle, app):
         begun.append(cycle)
         start(self, cycle, app)
 
-    monkeypatch.setattr(protocol.Protocol, "_start_asgi_task", noted)
+    monkeypatch.setattr(protocol.HttpProtocol, "_start_asgi_task", noted)
     return begun
 
 
@@ -80,13 +80,13 @@ def test_a_client_that_closes_without_reading_is_disconnected(full, monkeypatch,
     """The last answer of a connection is not kept for ever either, however small its rest is."""
     monkeypatch.setattr(protocol, "UNREAD_SECONDS", 0.5)
     ended = []
-    lost = protocol.Protocol.connection_lost
+    lost = protocol.HttpProtocol.connection_lost
 
     def noted(self, exc):
         ended.append(self.client)
         lost(self, exc)
 
-    monkeypatch.setattr(protocol.Protocol, "connection_lost", noted)
+    monkeypatch.setattr(protocol.HttpProtocol, "connection_lost", noted)
     with connected(full) as connection:
         for _ in range(least):
             connection.sendall(alive(full, PAGE))
@@ -147,13 +147,13 @@ def test_a_client_that_reads_slowly_gets_the_whole_answer(full, monkeypatch):
 def test_requests_that_are_sent_at_once_wait_outside_until_it_is_their_turn(service, monkeypatch):
     """However many are sent, few are held; each is answered, in order."""
     most = []
-    complete = protocol.Protocol.on_headers_complete
+    complete = protocol.HttpProtocol.on_headers_complete
 
     def noted(self):
         complete(self)
         most.append(len(self.pipeline))
 
-    monkeypatch.setattr(protocol.Protocol, "on_headers_complete", noted)
+    monkeypatch.setattr(protocol.HttpProtocol, "on_headers_complete", noted)
     health = b"GET /health HTTP/1.1\r\nhost: x\r\nx-correlation-id: %d\r\n\r\n"
     with connected(service) as connection:
         sent = b"".join(health % number for number in range(1000))
@@ -176,13 +176,13 @@ def test_a_body_behind_an_answer_that_waits_is_read(service):
 
 def test_a_request_behind_an_answer_that_is_read_late_is_answered(full, monkeypatch):
     """It is not idle: the connection is kept for longer than one over which nothing comes."""
-    made = protocol.Protocol.connection_made
+    made = protocol.HttpProtocol.connection_made
 
     def impatient(self, transport):
         made(self, transport)
         self.timeout_keep_alive = 0.2
 
-    monkeypatch.setattr(protocol.Protocol, "connection_made", impatient)
+    monkeypatch.setattr(protocol.HttpProtocol, "connection_made", impatient)
     with connected(full) as connection:
         connection.sendall(alive(full, PAGE) * 2 + get(full, start=PAGE))
         time.sleep(1)

@@ -215,7 +215,7 @@ def test_a_connection_is_gone_with_its_end(service):
                 connection.sendall(b"".join(parts))
                 time.sleep(0.1)
         time.sleep(0.5)
-    assert [one for one in left if isinstance(one, protocol.Protocol | RequestResponseCycle)] == []
+    assert [one for one in left if isinstance(one, protocol.HttpProtocol | RequestResponseCycle)] == []
 
 
 @pytest.mark.long

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fhir_service.service import Service
 from fhir_service.settings import Settings
+from fhir_service.store.dialect import RowQuery
 from fhir_service.store.digests import Digests
 from fhir_service.store.tables import SIDES, digest
 
@@ -40,7 +41,8 @@ def test_identifiers_are_found_in_the_process_that_stored_them_and_in_the_next(t
 
     def asked(service: Service, code: str) -> list[Any]:
         def ask(connection: Any) -> list[Any]:
-            return service.store.dialect.among(connection, table, "code", [code, "another"], ("seq", "code"))
+            query = RowQuery(table, "code", [code, "another"], ("seq", "code"))
+            return service.store.dialect.among(connection, query)
 
         return service.writer.transact(ask)
 
