@@ -53,8 +53,9 @@ def run(store: Store, resource: Resource, page: Page, since: datetime | None, re
     if resource_id is not None and not is_id(resource_id):
         raise unknown_resource(resource.name, resource_id)
     with store.read(asked=True) as connection:
-        if resource_id is not None:
-            _known(connection, resource, resource_id)
+        known = select(BODIES[resource.name].c.seq).where(BODIES[resource.name].c.id == resource_id)
+        if resource_id is not None and connection.execute(known).first() is None:
+            raise unknown_resource(resource.name, resource_id)
         total = connection.execute(select(func.count()).select_from(versions).where(*where)).scalar_one()
         wanted = page.count and page.offset < total
         turn = nullcontext() if store.dialect.shared else store.lanes.history(resource_id is not None).hold(1)
@@ -68,12 +69,6 @@ def run(store: Store, resource: Resource, page: Page, since: datetime | None, re
 
 def _reached(since: datetime) -> datetime:
     return since - REACH if since - _FIRST > REACH else _FIRST
-
-
-def _known(connection: Any, resource: Resource, resource_id: str) -> None:
-    table = BODIES[resource.name]
-    if connection.execute(select(table.c.seq).where(table.c.id == resource_id)).first() is None:
-        raise unknown_resource(resource.name, resource_id)
 
 
 def versions_of(resource: Resource, ids: Collection[str] | None = None) -> Subquery:

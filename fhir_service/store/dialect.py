@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from sqlalchemy import Connection, Engine, Table
+from sqlalchemy.exc import DBAPIError
 
 Row = tuple[Any, ...]
 Added = tuple[Table, Sequence[Row], Sequence[str]]
@@ -127,6 +128,11 @@ class Dialect(Protocol):
 
     def among(self, connection: Connection, asked: RowQuery) -> list[Row]:
         """Answer a question for rows by one statement."""
+
+
+def cause_of(error: BaseException) -> BaseException | None:
+    """Return the driver's error behind SQLAlchemy's."""
+    return error.orig if isinstance(error, DBAPIError) else error
 
 
 class AttemptLocks(NamedTuple):

@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from fhir_service.paths import exists, is_folder
 from fhir_service.store import log_file
-from fhir_service.store.dialect import Added, Dialect, Row, RowQuery
+from fhir_service.store.dialect import Added, Dialect, Row, RowQuery, cause_of
 from fhir_service.store.digests import Digests
 from fhir_service.store.disk_errors import is_full
 from fhir_service.store.duckdb_dialect import NAME as DUCKDB
@@ -131,19 +131,19 @@ class DuckDb(Dialect):
 
     def passing(self, error: BaseException) -> bool:
         """True for a full disk, and for every failure of a broken database. Note if it has broken."""
-        cause = _cause(error)
+        cause = cause_of(error)
         self.broken = self.broken or isinstance(cause, duckdb.FatalException)
         return self.broken or (isinstance(cause, duckdb.Error) and is_full(cause))
 
     def undone(self, error: BaseException) -> bool:
         """True for a full disk: DuckDB has removed the transaction from its log."""
-        return isinstance(_cause(error), duckdb.TransactionException) and self.passing(error) and not self.broken
+        return isinstance(cause_of(error), duckdb.TransactionException) and self.passing(error) and not self.broken
 
     def ending(self, connection: Connection) -> Callable[[], object]:
         return raw_of(connection).interrupt
 
     def ended(self, error: BaseException) -> bool:
-        return isinstance(_cause(error), duckdb.InterruptException | duckdb.OutOfMemoryException)
+        return isinstance(cause_of(error), duckdb.InterruptException | duckdb.OutOfMemoryException)
 
     def append(self, connection: Connection, added: Sequence[Added]) -> None:
         for table, rows, columns in added:
@@ -237,10 +237,6 @@ class DuckDb(Dialect):
 _SCANNED = {"record", "account", "charge"}
 """Tables that stay small: for many keys, one scan is faster than a look-up for each."""
 _TYPES = {"Text": "VARCHAR", "BigInteger": "BIGINT", "Integer": "INTEGER", "DateTime": "TIMESTAMPTZ"}
-
-
-def _cause(error: BaseException) -> BaseException | None:
-    return error.orig if isinstance(error, DBAPIError) else error
 
 
 def dialect_of(url: str, memory_limit: str) -> Dialect:

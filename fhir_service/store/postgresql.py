@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from fhir_service.store.arrays import Array, array
-from fhir_service.store.dialect import Added, AttemptLocks, Dialect, Row, RowQuery
+from fhir_service.store.dialect import Added, AttemptLocks, Dialect, Row, RowQuery, cause_of
 from fhir_service.store.expressions import HEAD
 from fhir_service.store.postgresql_ddl import (
     NUMBERS,
@@ -118,27 +118,23 @@ class PostgreSql(Dialect):
         (last,) = _fetched(number)[0]
         return int(last) - 1
 
-    def exchanging(self, engine: Engine) -> Engine:
-        """Return the engine for batches, which send BEGIN and COMMIT together with other statements."""
-        return engine.execution_options(isolation_level="AUTOCOMMIT")
-
     def enter(self, connection: Connection, way: AttemptLocks) -> "BatchTransaction":
         """Begin a batch on a connection without a transaction, while other processes may write."""
         return BatchTransaction(_raw(connection), way)
 
     def passing(self, error: BaseException) -> bool:
-        return isinstance(_cause(error), psycopg.OperationalError | psycopg.InterfaceError | PoolTimeout)
+        return isinstance(cause_of(error), psycopg.OperationalError | psycopg.InterfaceError | PoolTimeout)
 
     def ended(self, error: BaseException) -> bool:
-        return isinstance(_cause(error), psycopg.errors.QueryCanceled)
+        return isinstance(cause_of(error), psycopg.errors.QueryCanceled)
 
     def collided(self, error: BaseException) -> bool:
         """True if a batch failed because of another one. Nothing of it is stored."""
-        return isinstance(_cause(error), _COLLISIONS)
+        return isinstance(cause_of(error), _COLLISIONS)
 
     def lost(self, error: BaseException) -> bool:
         """True if the server did not answer. If it was asked to commit, it may have done so or not."""
-        state = getattr(_cause(error), "sqlstate", None) or ""
+        state = getattr(cause_of(error), "sqlstate", None) or ""
         return self.passing(error) and (not state or state[:2] in _LOST)
 
     def at_once(self, connection: Connection) -> AbstractContextManager[Any]:
@@ -244,11 +240,6 @@ _COLLISIONS = (
 )
 _LOST = ("08", "57")
 """The classes of SQLSTATE for a missing connection, and for one that the server ended."""
-
-
-def _cause(error: BaseException) -> BaseException | None:
-    """Return the driver's error behind SQLAlchemy's."""
-    return error.orig if isinstance(error, DBAPIError) else error
 
 
 def _lock(kind: str, number: int) -> bytes:

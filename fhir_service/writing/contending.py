@@ -55,8 +55,9 @@ class Contender:
             collided: called after each attempt that collided.
             witnessed: called with all versions of a batch before they are stored.
         """
-        self._engine, self._dialect, self._collided = dialect.exchanging(engine), dialect, collided
-        self._witnessed = witnessed
+        # Batches send BEGIN and COMMIT together with other statements.
+        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._dialect, self._collided, self._witnessed = dialect, collided, witnessed
         self._kept: Connection | None = None
 
     def commit(
