@@ -15,7 +15,7 @@ from sqlalchemy import select
 from fhir_service.reference.loading import load
 from fhir_service.store import dialects, duckdb_raw, postgresql
 from fhir_service.store.tables import ACCOUNT
-from fhir_service.writing import commits, line
+from fhir_service.writing import commits, line, writer
 from tests.conftest import BOTH, WORLD, Running
 from tests.support import loopback
 from tests.support.bodies import entry, payment, send, task, total
@@ -56,9 +56,10 @@ def _counted(appender: Any, seen: list[str]) -> Any:
 
 @contextmanager
 def straight_to_the_tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let nothing be stored ahead of the tables, as for updates and large batches."""
+    """Let nothing be stored ahead of the tables, as for updates and large batches, and no sums be brought there."""
     with monkeypatch.context() as patch:
         patch.setattr(commits, "MOST_AHEAD", -1)
+        patch.setattr(writer, "REST", 60)
         yield
 
 
