@@ -70,13 +70,13 @@ def test_a_list_filled_in_by_a_colleague_closes_the_rejects_with_the_next_import
     with work.open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.reader(file))
     assert rows[0] == ["crosswalk", "value", "rows", "entry", "candidates"]
-    rows[1][3], rows[2][3] = "p1", "p2"
+    rows[1][3], rows[2][3] = "Patient/p1", "p2"
     with work.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, delimiter=";").writerows(rows)
     code, out, _ = chartferry("feeds", "map", "till", "--entries", work)
     assert (code, out) == (0, "2 entries were written; chartferry import tries the rejects again\n")
     people = (practice.home / "feeds" / "people.csv").read_text()
-    assert people == 'kind,mrn,id\nP,MRN7,p1\nP,MRN10011,p1\nP,"Li Bo\n1999",p2\n'
+    assert people == 'kind,mrn,id\nP,MRN7,p1\nP,MRN10011,Patient/p1\nP,"Li Bo\n1999",p2\n'
     said = "no entry was written: the crosswalks have all of these entries already\n"
     assert chartferry("feeds", "map", "till", "--entries", work)[:2] == (0, said)
     assert chartferry("import")[0] == 0

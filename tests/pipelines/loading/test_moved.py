@@ -111,6 +111,21 @@ def test_again_follows_what_moved_to_ids_of_others(reuse, sweep, batch, home, ta
     assert known == [("adopted", body["id"]) for body in target.of("Task")]
 
 
+@pytest.mark.parametrize(("patient", "there"), [("p1", 1), ("p2", 2)])
+def test_again_at_a_bare_target_knows_what_a_restore_brought_back(patient, there, home, target, asked):
+    """CLI-CMD-18: by the id from before an earlier reload, unless that is another patient's now."""
+    target.additions = False
+    tasks(home, "k1")
+    batch = asked("import")["batches"][0]["batch_id"]
+    [first] = target.of("Task")
+    target.stored.clear()
+    assert asked("import", "--again", batch)["totals"]["created"] == 1
+    target.stored.clear()
+    target.stored[first["id"]] = {**first, "for": {"reference": f"Patient/{patient}"}}
+    asked("import", "--again", batch)
+    assert len(target.of("Task")) == there
+
+
 @pytest.mark.long
 @pytest.mark.then_published
 @pytest.mark.parametrize(("change", "said"), [(move, "3 taken back, 0 not"), (unname, "0 taken back, 3 not")])
