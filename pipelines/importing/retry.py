@@ -18,7 +18,7 @@ from pipelines.importing.begin_and_end import publish_into, summary_of
 from pipelines.ledger.rejects import RejectPlace, reject_places, settle_resubmitted
 from pipelines.ledger.row_fates import OPEN
 from pipelines.runs.batch import run_over
-from pipelines.runs.run import ENDED_BY_UNDO, RunResult, is_ended_by_undo
+from pipelines.runs.run import ENDED_BY_UNDO, UNDER_WAY, RunResult, is_ended_by_undo
 from pipelines.runs.summary import Summary
 from pipelines.session.session import Session
 
@@ -91,8 +91,8 @@ def _retry_batch(session: Session, received: ReceivedFile, feed: Feed, lines: Li
 
 
 def mended_rejects(session: Session) -> Iterator[Callable[[], RunResult]]:
-    """Yield a run for each batch with rejects that lack a crosswalk entry, unless a run has used today's feed already.
-    The run is over these rejects alone.
+    """Yield a run for each batch with rejects that lack a crosswalk entry, unless a run with today's feed has ended.
+    The run is over these rejects alone. A run that the target stopped leaves rows, and is `running`.
     """
     for batch_id, lines in lines_by_batch(rejected_by(session.ledger, session.target, NO_ENTRY)).items():
         row = session.ledger.batch(session.target, batch_id)
@@ -102,5 +102,6 @@ def mended_rejects(session: Session) -> Iterator[Callable[[], RunResult]]:
             received, feed = source_of(session.home, session.ledger, session.catalog, session.target, batch_id)
         except OutOfReach:
             continue
-        if feed.hash not in {run["feed_hash"] for run in session.ledger.runs(session.target, batch_id)}:
+        runs = session.ledger.runs(session.target, batch_id)
+        if feed.hash not in {run["feed_hash"] for run in runs if run["state"] != UNDER_WAY}:
             yield partial(run_over, session, received, feed, lines)

@@ -111,9 +111,12 @@ def test_a_value_is_listed_for_the_open_rejects_of_its_own_file(practice, chartf
 
 
 def test_an_import_tries_them_once_for_each_feed_file(practice, chartferry):
-    """Nothing is tried again while nothing has changed."""
+    """Nothing is tried again while nothing has changed. A run that the target stopped has not tried them."""
     assert "nothing to import" in chartferry("import")[1]
     (practice.home / "feeds" / "people.csv").write_text("kind,mrn,id\nP,MRN7,p1\nP,MRN10011,p1\n")
+    practice.target.faults = ["forbidden"] * 30
+    assert chartferry("import")[0] == 6
+    practice.target.faults = []
     assert chartferry("import")[0] == 3
     assert [key[-1] for key in practice.created()] == ["a", "b", "c"]
     assert "nothing to import" in chartferry("import")[1]
