@@ -38,6 +38,8 @@ def end(
     result.waiting, result.unusable = waiting, loaded.unusable is not None
     result.waits_for = sorted(loaded.waits_for)
     _close(session, run, result, bool(loaded.parts_left))
+    if waiting and session.ledger.known_batch(session.target, run.received.batch_id)["state"] != "running":
+        result.sent_by = "chartferry rejects retry"  # their rejects are open
     return result
 
 

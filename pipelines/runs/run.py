@@ -45,7 +45,8 @@ class Run:
 class RunResult:
     """The result of a run over one file. Amounts are in cents.
 
-    waiting: accepted records without an outcome. waits_for: other batches whose rows go before some of these.
+    waiting: accepted records without an outcome. waits_for: other batches whose rows go before some of these. sent_by:
+    what sends the waiting ones.
     reasons: records set aside, by rule or answer.
     refused_by: those of them that passed the rules and were set aside during the load.
     taken_back: records that were skipped because an undo took them back after this file had made them.
@@ -70,6 +71,7 @@ class RunResult:
     unnamed_columns: list[str] = field(default_factory=list)
     taken_back: int = 0
     waits_for: list[str] = field(default_factory=list)
+    sent_by: str = "the next import"
     amounts: int = 0
     amounts_accepted: int = 0
     without_claim: Sequence[int] | None = None

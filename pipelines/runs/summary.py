@@ -265,7 +265,7 @@ def _notes(result: RunResult) -> Iterable[str]:
         yield f"{name}: {rows} in doubt: it is not known whether the target has {them}; {IN_DOUBT_NEXT}"
     if result.waiting and result.state == "running":
         behind = "; rows behind a row in doubt wait until that is settled" if IN_DOUBT in _codes(result) else ""
-        yield f"{name}: {counted(result.waiting, 'row waits', 'rows wait')} for the next import{behind}"
+        yield f"{name}: {counted(result.waiting, 'row waits', 'rows wait')} for {result.sent_by}{behind}"
     if result.unnamed_columns:
         columns = listed([*map(_column, result.unnamed_columns)], COLUMNS_SHOWN)
         yield f"{name}: columns that the feed does not name: {columns}"

@@ -503,6 +503,25 @@ def test_purge_refuses_a_batch_that_is_not_finished_or_has_open_rejects(home, ta
     assert "1 of its rejects is open" in err
 
 
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize(("is_refused", "said"), [(False, "not finished"), (True, "1 of its rejects is open")])
+def test_no_rows_that_one_of_two_targets_needs_are_purged(
+    at, is_refused, said, home, target, asked, chartferry, monkeypatch
+):
+    """CLI-CMD-16"""
+    with serving(FakeTarget(additions=False)) as other:
+        target.additions = False
+        other.valid_tokens.add("fixed")
+        troubled = (target, other)[at]
+        troubled.refuse, troubled.faults = (lambda _: is_refused), [] if is_refused else ["lost_before"]
+        for each in (target, other):
+            monkeypatch.setenv("FHIR_BASE_URL", each.url)
+            payments(home, ("k1", "p1", "1.00"))
+            batch = asked("import")["batches"][0]["batch_id"]
+        code, _, err = chartferry("purge", batch)
+    assert (code, said in err) == (4, True), err
+
+
 def test_a_file_that_was_corrected_in_vain_is_needed_for_its_reject(home, chartferry, asked, monkeypatch):
     """CLI-CMD-16, CLI-CMD-04: only the batch with the newest row of the reject is needed, not the first one."""
     payments(home, ("k1", "p1", "wrong"))

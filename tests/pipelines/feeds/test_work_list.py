@@ -115,7 +115,8 @@ def test_an_import_tries_them_once_for_each_feed_file(practice, chartferry):
     assert "nothing to import" in chartferry("import")[1]
     (practice.home / "feeds" / "people.csv").write_text("kind,mrn,id\nP,MRN7,p1\nP,MRN10011,p1\n")
     practice.target.faults = ["forbidden"] * 30
-    assert chartferry("import")[0] == 6
+    code, out, _ = chartferry("import")
+    assert (code, "2 rows wait for chartferry rejects retry" in out) == (6, True), out
     practice.target.faults = []
     assert chartferry("import")[0] == 3
     assert [key[-1] for key in practice.created()] == ["a", "b", "c"]
