@@ -106,7 +106,8 @@ class Verdicts:
         """True if this row came before, and a later file has changed its record or closed its reject since."""
         if self.own(row, record):
             return False
-        return self._was_changed_since(row, record) or self._has_reject(row, "closed")
+        of_later_file = record.batch_id in self._later_files or self._was_changed_since(row, record)
+        return of_later_file or self._has_reject(row, "closed")
 
     def _was_changed_since(self, row: AcceptedRow, record: KnownRecord) -> bool:
         if not self._came_before:
@@ -142,6 +143,15 @@ class Verdicts:
         reject = t.reject.c
         here = (reject.line == row.line, reject.source_key == row.key, reject.state.in_(states))
         return self._ledger.value(select(reject.reject_id).where(*self._of_rejects(), *here)) is not None
+
+    @cached_property
+    def _later_files(self) -> set[str]:
+        """Return the batches of this source and type whose files came later, as after a batch that waited."""
+        batch = t.batch.c
+        of_stream = t.of_stream(batch, self._of)
+        received = select(batch.received_at).where(of_stream, batch.batch_id == self.batch.batch_id).scalar_subquery()
+        later = self._ledger.read(select(batch.batch_id).where(of_stream, batch.received_at > received))
+        return {str(name) for (name,) in later} - self._same_file(self.batch.batch_id)
 
     @cached_property
     def _came_before(self) -> bool:

@@ -316,6 +316,25 @@ def test_an_undo_of_a_batch_that_was_being_loaded_again_leaves_it_taken_back(
     assert asked("verify")["differences"] == []
 
 
+def test_what_a_later_file_has_changed_stays_when_an_ended_batch_is_loaded_again(
+    home, target, asked, chartferry, monkeypatch
+):
+    """CLI-CMD-18: the newest file has the last word, also about rows that the older one had never sent."""
+    let_update(home)
+    tasks(home, "k1", "k2")
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "intend", Mock(side_effect=KeyboardInterrupt))
+        assert chartferry("import")[0] == INTERRUPTED
+    [batch] = [row["batch_id"] for row in asked_of_status(chartferry)]
+    asked("undo", batch)
+    put(home, "tasks-2.csv", TASKS + "k1,p1,call back,requested,a\n")
+    asked("import")
+    again = asked("import", "--again", batch)["totals"]
+    assert (again["created"], again["skipped"]) == (1, 1)
+    assert sorted(body["description"] for body in target.of("Task")) == ["call back", "call k2"]
+    assert asked("verify")["counts"] == {}
+
+
 @pytest.mark.parametrize("is_there", [True, False], ids=["there", "not-there"])
 def test_an_undo_looks_up_what_a_cut_off_load_left_in_doubt(home, target, asked, chartferry, cut_off, is_there):
     """CLI-CMD-10: rows in doubt that are there are taken back, and those that are not are not sent."""
