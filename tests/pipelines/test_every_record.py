@@ -240,11 +240,11 @@ class History(Sequence):
         settled = {place: said for place, said in self.chart.items() if place not in undecided}
         paid = {said for (feed, _), said in settled.items() if feed == "pay"}
         aside = self.newest_payments_aside()
-        finished = {batch for (batch,) in self.rows("SELECT batch_id FROM batch WHERE state = 'finished'")}
+        going_on = {batch for (batch,) in self.rows("SELECT batch_id FROM batch WHERE state = 'running'")}
         judged = {
             row for table in ("record", "repeat", "reject") for row in self.rows(f"SELECT batch_id, line FROM {table}")
         }
-        open_rows = (row for row in self.read.keys() - judged if row[0] not in finished)
+        open_rows = (row for row in self.read.keys() - judged if row[0] in going_on)
         unjudged = {self.read[row].content for row in open_rows if self.read[row].feed == "pay"}
         under_way = self.told("record", UNDECIDED) | self.told("reject", ("resubmitted",))
         waiting = {said for feed, _, said in under_way if feed == "pay"} | unjudged
