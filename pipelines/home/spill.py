@@ -96,9 +96,13 @@ class ParquetWriter:
 
 
 def batches(path: Path, rows: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a Parquet file, some at a time, and release them, while pyarrow would keep all."""
+    """Yield the rows of a Parquet file, some at a time, and release them, while pyarrow would keep all.
+
+    A batch is of one group, so that long rows are few.
+    """
     with pq.ParquetFile(path, pre_buffer=False) as file:
-        yield from file.iter_batches(rows, columns=columns)
+        for group in range(file.num_row_groups):
+            yield from file.iter_batches(rows, row_groups=[group], columns=columns)
 
 
 def is_whole(path: Path) -> bool:

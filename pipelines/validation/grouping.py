@@ -3,8 +3,8 @@
 import random
 from array import array
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
@@ -20,7 +20,6 @@ from pipelines.feeds.terms.record import RecordKind
 from pipelines.home import arrow, spill
 from pipelines.home.spill import BATCH, BATCH_SIZE
 from pipelines.validation.content import dump
-from pipelines.validation.long_texts import aside_of, restored_texts
 
 ROWS = 2_000
 SHOWN = "line lines key record hash faults raw is_doubtful text_hash".split()
@@ -31,31 +30,28 @@ SHARED = (
     f"more than {MOST_ROWS:,} rows of this file have this key, and no record has so many; check that the feed maps the"
     " column that identifies each record"
 )
-EVERY_KEY = """
-    select key, min(line) as first_line, false as differs, count(*) as row_count
-    from mapped where key is not null group by key"""
 KEYS_AT_ONCE = 200_000
 """The most repeated keys that are in memory at once."""
 BYTES_SORTED_AT_ONCE = 12 << 20
 MOST_STRETCHES = 500
 """The most files open at once. Beyond some twenty million payments, each stretch is longer."""
 LOOKED_AT = 200
-"""The number of random rows for each stretch of time, by which its bounds are set."""
+"""The number of random rows for each stretch, by which its bounds are set."""
 WITHOUT_TIME = 2**63 - 1
 Place = tuple[int, int]
-"""A row's place in the order of sending: its time and its line."""
+"""A row's place in the order of sending: its time, or the first line of its record, and its line."""
 Repeat = tuple[int, int, bool]
 """A row whose key comes more than once: its place in `MAPPED`, the key's first line, and True if contents differ."""
 
 
-def _dealt(batches: Iterator[pa.RecordBatch], mapped: Path) -> list[Path]:
-    """Distribute the rows over files beside `mapped`, one for each stretch of time; return them in order of time."""
-    bounds, of_stretch = _bounds(mapped), dict[int, Path]()
+def _dealt(batches: Iterator[pa.RecordBatch], mapped: Path, bounds: Sequence[Place], by: str) -> list[Path]:
+    """Distribute the rows over files beside `mapped`, one for each stretch of places; return them in order."""
+    of_stretch = dict[int, Path]()
     with ExitStack() as files:
         writers: dict[int, Any] = {}
         for batch in batches:
             rows_of = defaultdict[int, list[int]](list)
-            for row, place in enumerate(_places(batch)):
+            for row, place in enumerate(_places(batch, by)):
                 rows_of[bisect_right(bounds, place)].append(row)
             for number, rows in rows_of.items():
                 if number not in writers:
@@ -65,15 +61,15 @@ def _dealt(batches: Iterator[pa.RecordBatch], mapped: Path) -> list[Path]:
     return [of_stretch[number] for number in sorted(of_stretch)]
 
 
-def _by_time(stretches: Sequence[Path]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in the order of sending. Each stretch of time is sorted in memory."""
-    keys = [("at", "ascending", "at_end"), ("line", "ascending", "at_end")]
+def _in_order_of(by: str, stretches: Sequence[Path]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in order of a column and their lines. Each stretch is sorted in memory."""
+    keys = [(by, "ascending", "at_end"), ("line", "ascending", "at_end")]
     for stretch in stretches:
         with pa.OSFile(str(stretch)) as file, pa.ipc.open_stream(file) as stream:
             rows = stream.read_all().combine_chunks()
         stretch.unlink()
         in_order = pc.sort_indices(rows, sort_keys=keys)
-        rows = rows.drop_columns("at")
+        rows = rows.select([*SHOWN, *FOUND.names])
         for start in range(0, len(rows), ROWS):
             # Each part is taken on its own: a slice of a larger table would go to a helper with the whole table.
             yield from rows.take(in_order.slice(start, ROWS)).to_batches()
@@ -81,20 +77,19 @@ def _by_time(stretches: Sequence[Path]) -> Iterator[pa.RecordBatch]:
         pa.default_memory_pool().release_unused()
 
 
-def _places(batch: pa.RecordBatch) -> Iterator[Place]:
-    times, lines = (batch.column(name).to_pylist() for name in ("at", "line"))
-    return zip((WITHOUT_TIME if at is None else at for at in times), lines, strict=True)
+def _places(batch: pa.RecordBatch, by: str) -> Iterator[Place]:
+    values, lines = (batch.column(name).to_pylist() for name in (by, "line"))
+    return zip((WITHOUT_TIME if value is None else value for value in values), lines, strict=True)
 
 
-def _bounds(mapped: Path) -> list[Place]:
+def _bounds(places: Iterator[Place], mapped: Path) -> list[Place]:
     """Return the first place of each stretch but the earliest. The stretches have about equal sizes."""
     stretches = min(1 + _size(mapped) // BYTES_SORTED_AT_ONCE, MOST_STRETCHES)
     if stretches == 1:
         return []
     share = stretches * LOOKED_AT / pq.read_metadata(mapped).num_rows
     dice = random.Random(0)  # noqa: S311 - no secret
-    every = (place for batch in spill.batches(mapped, BATCH, ["at", "line"]) for place in _places(batch))
-    return sorted(place for place in every if dice.random() < share)[LOOKED_AT::LOOKED_AT]
+    return sorted(place for place in places if dice.random() < share)[LOOKED_AT::LOOKED_AT]
 
 
 def _size(mapped: Path) -> int:
@@ -147,21 +142,37 @@ def _repeats_of(hashes: Collection[int], mapped: Path) -> Iterator[Repeat]:
 
 
 def _together(mapped: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a grouped kind, those of a record together. The folder is one where sorting may spill."""
-    source = str(mapped).replace("'", "''")
-    shared = dump([("map", "LEDGER-13", None, None, SHARED)]).replace("'", "''")
-    query = f"""
-        with mapped as (from read_parquet('{source}')), keys as ({EVERY_KEY}),
-        counted as (select mapped.*, first_line, differs, coalesce(row_count > {MOST_ROWS}, false) as is_shared
-            from mapped left join keys using (key))
-        select line, lines, key, case when not is_shared then record end as record, hash,
-            case when is_shared then '{shared}' else faults end as faults, raw,
-            is_doubtful and not is_shared as is_doubtful, text_hash,
-            case when is_shared then line else coalesce(first_line, line) end as first_line, differs
-        from counted order by first_line, line
-    """
-    with spill.sorter(mapped.parent) as database:
-        yield from database.sql(query).to_arrow_reader(ROWS)
+    """Yield the rows of a grouped kind, those of a record together. Of all rows, only the keys are in memory."""
+    firsts, numbers = dict[str, int](), Counter[str]()
+    for key, line in _rows(mapped, "key", "line"):
+        if key is not None:
+            firsts[key] = min(line, firsts.get(key, line))
+            numbers[key] += 1
+    shared = frozenset(key for key, number in numbers.items() if number > MOST_ROWS)
+    firsts = {key: first for key, first in firsts.items() if key not in shared}
+    places = ((firsts.get(key, line), line) for key, line in _rows(mapped, "key", "line"))
+    found = _with_firsts(mapped, firsts, shared)
+    return _in_order_of("first_line", _dealt(found, mapped, _bounds(places, mapped), "first_line"))
+
+
+def _with_firsts(mapped: Path, firsts: Mapping[str, int], shared: frozenset[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows with the first lines of their keys. A row whose key is of too many rows is a reject of its own."""
+    fault = dump([("map", "LEDGER-13", None, None, SHARED)])
+    for batch in spill.batches(mapped, ROWS, SHOWN):
+        keys, lines = (batch.column(name).to_pylist() for name in ("key", "line"))
+        rows = batch
+        if not shared.isdisjoint(keys):
+            alone = {"record": None, "faults": fault, "is_doubtful": False}
+            every = ({**row, **alone} if row["key"] in shared else row for row in batch.to_pylist())
+            rows = arrow.batch_of_rows([[*row.values()] for row in every], batch.schema)
+        found = [(firsts.get(key, line), None if key is None else False) for key, line in zip(keys, lines, strict=True)]
+        yield _with_found(rows, found)
+
+
+def _with_found(batch: pa.RecordBatch, found: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    """Return the rows with two more columns, those of `FOUND`."""
+    more = arrow.batch_of_rows(found, FOUND)
+    return pa.record_batch([*batch.columns, *more.columns], names=[*batch.schema.names, *FOUND.names])
 
 
 def _stand_together(mapped: Path) -> bool:
@@ -184,8 +195,7 @@ def _records_as_they_stand(mapped: Path) -> Iterator[pa.RecordBatch]:
             first = line if its_key is None or its_key != key else first
             key = its_key
             found.append((first, None if key is None else False))
-        more = arrow.batch_of_rows(found, FOUND)
-        yield pa.record_batch([*batch.columns, *more.columns], names=[*SHOWN, *FOUND.names])
+        yield _with_found(batch, found)
 
 
 def _as_they_stand(
@@ -202,8 +212,7 @@ def _as_they_stand(
             found[ahead[0]] = ahead[1:]
             ahead = next(found_again, None)
         places = range(begin, begin + batch.num_rows)
-        more = arrow.batch_of_rows([found.get(place, (None, None)) for place in places], FOUND)
-        yield pa.record_batch([*batch.columns, *more.columns], names=[*shown, *FOUND.names])
+        yield _with_found(batch, [found.get(place, (None, None)) for place in places])
         begin += batch.num_rows
 
 
@@ -217,8 +226,7 @@ def chunks(mapped: Path, kind: RecordKind) -> Iterator[pa.RecordBatch]:
 
     mapped: in a folder where sorting may spill.
     """
-    whole = restored_texts(_in_order(mapped, kind), aside_of(mapped), ("record", "raw"))
-    parts = (part for batch in whole for part in _bounded(batch))
+    parts = (part for batch in _in_order(mapped, kind) for part in _bounded(batch))
     return _whole_records(parts) if kind.grouped else parts
 
 
@@ -227,7 +235,9 @@ def _in_order(mapped: Path, kind: RecordKind) -> Iterator[pa.RecordBatch]:
     if kind.grouped:
         yield from _records_as_they_stand(mapped) if _stand_together(mapped) else _together(mapped)
     elif kind.sort:
-        yield from _by_time(_dealt(_as_they_stand(mapped, _repeats(mapped), [*SHOWN, "at"]), mapped))
+        every = (place for batch in spill.batches(mapped, BATCH, ["at", "line"]) for place in _places(batch, "at"))
+        rows = _as_they_stand(mapped, _repeats(mapped), [*SHOWN, "at"])
+        yield from _in_order_of("at", _dealt(rows, mapped, _bounds(every, mapped), "at"))
     else:
         yield from _as_they_stand(mapped, _repeats(mapped))
 

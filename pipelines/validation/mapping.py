@@ -12,14 +12,10 @@ from pipelines.feeds.reading.readers import reader_of
 from pipelines.home import spill
 from pipelines.home.batch import ReceivedFile
 from pipelines.validation.chunk_mapping import ChunkMapper
-from pipelines.validation.long_texts import LongTexts, aside_of
 from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.side_by_side import SideBySide
 from pipelines.validation.sifting import Sifter
 from pipelines.validation.tables import MAPPED
-
-TEXTS = ("record", "raw")
-"""The columns of `MAPPED` whose texts may be long."""
 
 
 def map_file(
@@ -31,8 +27,7 @@ def map_file(
     known_as: Mapping[str, str] = {},
     people: Crosswalks = NOBODY,
 ) -> tuple[Mapping[int, str], Callable[[ValidationResult], str | None]]:
-    """Write the file's rows as `MAPPED`: the content of each under its key, or its faults. Long texts go to a second
-    file.
+    """Write the file's rows as `MAPPED`: the content of each under its key, or its faults.
 
     Returns:
         By line, the rejects that rows say they answer; and a function that tells, once all amounts are known, how the
@@ -40,7 +35,6 @@ def map_file(
     """
     with (
         reader_of(received.path_in_batch, received.file_name, feed) as reader,
-        LongTexts(aside_of(to)) as aside,
         spill.ParquetWriter(to, MAPPED) as writer,
     ):
         mapper = Mapper(
@@ -51,6 +45,6 @@ def map_file(
         make = partial(ChunkMapper, replace(feed, environ={}), *around)
         for mapped in work.over(make, CutRows(reader, feed.file).among(sifter.sifted(reader.chunks(), found))):
             found.not_taken += mapped.not_taken
-            writer.add_batch(aside.put_texts(mapped.rows, TEXTS))
+            writer.add_batch(mapped.rows)
     sifter.count(found)
     return reader.answers, sifter.trailers.mismatch

@@ -1,7 +1,6 @@
 """Rows of payments in the order of sending, and keys that come more than once, in files larger than what is sorted."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +48,8 @@ def test_rows_come_by_moment_and_line_with_what_their_keys_share(
     stretches = list[Path]()
     dealt = grouping._dealt
 
-    def noted(batches: Iterator[pa.RecordBatch], mapped: Path) -> list[Path]:
-        stretches.extend(dealt(batches, mapped))
+    def noted(*given: Any) -> list[Path]:
+        stretches.extend(dealt(*given))
         return stretches
 
     monkeypatch.setattr(grouping, "_dealt", noted)
