@@ -51,8 +51,7 @@ def write_rejects(
 
 
 def _in_order(chunk: Chunk, wanted: Mapping[int, str]) -> list[tuple[int, str]]:
-    rows = [*zip(chunk.line, chunk.raw, strict=True), *((row.line, row.raw) for row in chunk.bad)]
-    return sorted(row for row in rows if row[0] in wanted)
+    return sorted((row.line, row.raw) for row in chunk.rows if row.line in wanted)
 
 
 def _rows_of(received: ReceivedFile, feed: Feed, lines: Lines, work: Path) -> dict[int, str]:

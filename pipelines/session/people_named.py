@@ -26,4 +26,4 @@ def people_named(received: ReceivedFile, feed: Feed) -> dict[Crosswalk, set[str]
 
 def _rows(feed: Feed, chunk: Chunk) -> Iterator[Any]:
     """Yield the rows that may be accepted. Others may be misread, and their values must not go into an address."""
-    yield from (row for row in chunk.rows if not (feed.file.resources and "resourceType" in row))
+    yield from (row.cells for row in chunk.good if not (feed.file.resources and "resourceType" in row.cells))

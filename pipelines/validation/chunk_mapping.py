@@ -13,7 +13,7 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.chunk import Cells
 from pipelines.feeds.mapping.mapping import Crosswalks, Mapper
 from pipelines.feeds.reading.chunks import Chunk
-from pipelines.feeds.reading.row_faults import BadRow, printable
+from pipelines.feeds.reading.row_faults import SourceRow, printable
 from pipelines.feeds.terms.columns import MISSING, ValueFault
 from pipelines.feeds.terms.record import RecordFault, RecordKind, Values
 from pipelines.feeds.terms.times import micros
@@ -47,32 +47,45 @@ class ChunkMapper:
         self._mapper = Mapper(feed, header, file_name, tables, known_as)
 
     def __call__(self, chunk: Chunk) -> MappedChunk:
-        mapper, doubtful = self._mapper, [row for row in chunk.bad if row.is_doubtful]
-        rows = [*_of_bad([row for row in chunk.bad if not row.is_doubtful], mapper), *_of_doubtful(doubtful, mapper)]
-        taken, not_taken = mapper.taken(mapper.rows(chunk.rows)), 0
+        mapper, good, not_taken = self._mapper, chunk.good, 0
+        bad = [row for row in chunk.rows if row.fault] if len(good) < len(chunk.rows) else []
+        rows = [*_of_bad([row for row in bad if not row.is_doubtful], mapper)]
+        rows += _of_doubtful([row for row in bad if row.is_doubtful], mapper)
+        taken = mapper.taken(mapper.rows([row.cells for row in good]))
         if not taken.all():
-            not_taken = sum(lines for lines, wanted in zip(chunk.lines, taken, strict=True) if not wanted)
-            chunk = chunk.part(taken.nonzero()[0].tolist())
+            not_taken = sum(row.lines for row, wanted in zip(good, taken, strict=True) if not wanted)
+            good = [row for row, wanted in zip(good, taken, strict=True) if wanted]
         if mapper.feed.file.resources:
-            places = [place for place, row in enumerate(chunk.rows) if type(row) is dict and "resourceType" in row]
-            rows += _of_resources(chunk.part(places), mapper)
-            chunk = chunk.part(sorted({*range(len(chunk.rows))}.difference(places))) if places else chunk
-        others = [*_of_rows(chunk, mapper)] if chunk.rows else []
+            whole = [row for row in good if type(row.cells) is dict and "resourceType" in row.cells]
+            rows += _of_resources(whole, mapper)
+            good = [row for row in good if not (type(row.cells) is dict and "resourceType" in row.cells)]
+        others = [*_of_rows(good, mapper)] if good else []
         in_order = sorted([*rows, *others], key=itemgetter(0)) if rows else others
         return MappedChunk(arrow.batch_of_rows(in_order, MAPPED), not_taken)
 
 
-def _of_bad(bad: Sequence[BadRow], mapper: Mapper) -> Iterator[Row]:
+def _of_bad(bad: Sequence[SourceRow], mapper: Mapper) -> Iterator[Row]:
     """Yield unreadable rows, set aside. If rows share records, their keys are kept, since a record is sent with all its
     rows or not at all.
     """
     keys = mapper.keys_of_broken(bad) if mapper.feed.kind.grouped else [None] * len(bad)
     for row, found in zip(bad, keys, strict=True):
         raw = printable(row.raw)
-        yield row.line, row.lines, found and printable(found), None, None, sha(raw), _of_parsing(row), raw, False, None
+        yield (
+            row.line,
+            row.lines,
+            found and printable(found),
+            None,
+            None,
+            sha(raw),
+            _of_parsing(row.fault),
+            raw,
+            False,
+            None,
+        )
 
 
-def _of_doubtful(bad: Sequence[BadRow], mapper: Mapper) -> Iterator[Row]:
+def _of_doubtful(bad: Sequence[SourceRow], mapper: Mapper) -> Iterator[Row]:
     """Yield rows that may have been misread, set aside with their content. Those that cannot be mapped are bad rows."""
     if not bad or not mapper.feed.file.columns:
         yield from _of_bad(bad, mapper)
@@ -82,24 +95,24 @@ def _of_doubtful(bad: Sequence[BadRow], mapper: Mapper) -> Iterator[Row]:
     for place, row in enumerate(bad):
         if place not in mapped.faults:
             said = (mapped.keys[place], mapped.times[place], mapped.records[place], sha(mapped.records[place]))
-            yield row.line, row.lines, *said, _of_parsing(row), printable(row.raw), True, mapped.former.get(place)
+            yield row.line, row.lines, *said, _of_parsing(row.fault), printable(row.raw), True, mapped.former.get(place)
 
 
-def _of_parsing(row: BadRow) -> str:
-    return dump([("parse", row.fault.rule, None, None, row.fault.message)])
+def _of_parsing(fault: ValueFault | None) -> str:
+    return dump([("parse", fault.rule, None, None, fault.message)] if fault else [])
 
 
-def _of_rows(chunk: Chunk, mapper: Mapper) -> Iterator[Row]:
+def _of_rows(rows: Sequence[SourceRow], mapper: Mapper) -> Iterator[Row]:
     kind = mapper.feed.kind
     if not mapper.feed.file.columns:
         said = f"not a FHIR resource; this feed takes only {kind.resource}"
         fault = dump([("map", "FEED-FILE-05", kind.resource, None, said)])
-        for _, line, lines, raw in chunk.each():
-            yield line, lines, None, None, None, sha(raw), fault, raw, False, None
+        for row in rows:
+            yield row.line, row.lines, None, None, None, sha(row.raw), fault, row.raw, False, None
         return
-    mapped = _mapped(chunk.rows, mapper)
-    known = zip(chunk.line, chunk.lines, chunk.raw, mapped.keys, mapped.times, mapped.records, strict=True)
-    for place, (line, lines, raw, key, time, record) in enumerate(known):
+    mapped = _mapped([row.cells for row in rows], mapper)
+    known = zip(rows, mapped.keys, mapped.times, mapped.records, strict=True)
+    for place, ((_, line, lines, raw, *_), key, time, record) in enumerate(known):
         content, faults = record, None
         if wrong := mapped.faults.get(place):
             content = raw
@@ -176,10 +189,10 @@ def _hashes_by(former: Mapper, rows: Sequence[Any]) -> list[str]:
     return [none if place in mapped.faults else " ".join(map(sha, records)) for place, records in of_rows]
 
 
-def _of_resources(chunk: Chunk, mapper: Mapper) -> Iterator[Row]:
+def _of_resources(rows: Sequence[SourceRow], mapper: Mapper) -> Iterator[Row]:
     """Yield rows that are FHIR resources. The id is the key; elements that a create ignores are left out."""
     kind = mapper.feed.kind
-    for resource, line, lines, raw in chunk.each():
+    for resource, line, lines, raw, *_ in rows:
         found = resource.get("id")
         record_key = mapper.key(found) if isinstance(found, str) else None
         values = kind.whole({name: value for name, value in resource.items() if name not in ("id", "meta")})

@@ -27,9 +27,9 @@ class DayOrder:
 
     def take(self, chunk: Chunk) -> None:
         """Count the dates of a chunk's rows that the feed takes."""
-        if not self._forms or not chunk.rows:
+        if not self._forms or not (good := chunk.good):
             return
-        rows = self._mapper.rows(chunk.rows)
+        rows = self._mapper.rows([row.cells for row in good])
         taken = self._mapper.taken(rows)
         for column, cells in self._mapper.times(rows):
             for text, times in Counter(cells[taken].tolist()).items():

@@ -30,16 +30,15 @@ class LastLine:
 
     def take(self, chunk: Chunk, found: ValidationResult) -> None:
         """Look at a chunk of a CSV. The column's other cells are those of this chunk and the one before."""
-        before, self._before = self._before, [row[-1] for row in chunk.rows]
-        if any(row.raw[-1:] not in _ENDS for row in chunk.bad[-1:]):
-            found.noticed.append(Notice(chunk.bad[-1].line, NO_END, OPEN))
-        if not chunk.raw or chunk.raw[-1][-1:] in _ENDS:
+        before, self._before = self._before, [row.cells[-1] for row in chunk.good]
+        last = chunk.rows[-1] if chunk.rows else None
+        if last is None or last.raw[-1:] in _ENDS:
             return
-        if not self._mapper.taken(self._mapper.rows(chunk.rows[-1:]))[0]:
+        if last.fault is None and not self._mapper.taken(self._mapper.rows([last.cells]))[0]:
             return
-        found.noticed.append(Notice(chunk.line[-1], NO_END, OPEN))
-        *others, last = [*before, *self._before]
-        if not self._is_proved and may_be_cut(last, others, self._numbers):
+        found.noticed.append(Notice(last.line, NO_END, OPEN))
+        others = [*before, *self._before[:-1]]
+        if not (last.fault or self._is_proved) and may_be_cut(last.cells[-1], others, self._numbers):
             chunk.set_aside(len(chunk.rows) - 1, CUT_OFF)
 
 

@@ -1,6 +1,7 @@
 """Take rows that are no records, and those that may be incomplete, out of a file's chunks."""
 
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 
 from pipelines.feeds.mapping.header import path_heads, unnamed_columns
 from pipelines.feeds.mapping.mapping import Mapper
@@ -11,7 +12,7 @@ from pipelines.validation.day_order import DayOrder
 from pipelines.validation.last_line import LastLine
 from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.totals import has_amount_total
-from pipelines.validation.trailer import TrailerFilter
+from pipelines.validation.trailer import TrailerFilter, take_out
 
 MOST_HEADS = 1_000
 
@@ -41,7 +42,7 @@ class Sifter:
             if self._last:
                 self._last.take(chunk, found)
             self._tables.take(chunk)
-            found.rows += len(chunk.rows) + len(chunk.bad)
+            found.rows += len(chunk.rows)
             self._note_heads(chunk)
             if self._days:
                 self._days.take(chunk)
@@ -67,7 +68,8 @@ class Sifter:
         """Collect the names with which objects' paths begin, up to a listable number. Whole resources do not count."""
         if self._reader.header is None and len(self._heads) < MOST_HEADS:
             resources = self._mapper.feed.file.resources
-            self._heads.update(*(row for row in chunk.rows if not (resources and "resourceType" in row)))
+            every = (row.cells for row in chunk.good)
+            self._heads.update(*(cells for cells in every if not (resources and "resourceType" in cells)))
 
 
 def leave_out(chunk: Chunk, mapper: Mapper, found: ValidationResult) -> None:
@@ -75,15 +77,6 @@ def leave_out(chunk: Chunk, mapper: Mapper, found: ValidationResult) -> None:
 
     They may have too few or too many fields. A row with a broken quote stays, since it may contain other rows.
     """
-    if not mapper.feed.file.skip:
-        return
-    if chunk.rows:
-        for place in reversed(mapper.left_out(mapper.rows(chunk.rows)).nonzero()[0].tolist()):
-            found.not_taken += chunk.drop(place)
-    ragged = [row for row in chunk.bad if row.is_ragged]
-    if ragged:
-        rows = mapper.rows([row.padded(mapper.width) for row in ragged])
-        for row, is_left_out in zip(ragged, mapper.left_out(rows), strict=True):
-            if is_left_out:
-                found.not_taken += row.lines
-                chunk.drop_bad(row)
+    if mapper.feed.file.skip:
+        out = take_out(chunk, mapper, attrgetter("is_ragged"), mapper.left_out)
+        found.not_taken += sum(row.lines for row in out)

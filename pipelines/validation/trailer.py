@@ -2,14 +2,19 @@
 
 import sys
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.feeds.mapping.chunk import ChunkRows
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.reading.chunks import Chunk
+from pipelines.feeds.reading.row_faults import SourceRow
 from pipelines.feeds.terms.columns import cents
 from pipelines.feeds.terms.values import Trailer
 from pipelines.home.counted import word_for
@@ -38,6 +43,22 @@ class _TrailedRows:
         return cents(amount) if isinstance(amount, str) else None
 
 
+def take_out(
+    chunk: Chunk,
+    mapper: Mapper,
+    is_looked_at: Callable[[SourceRow], bool],
+    holds: Callable[[ChunkRows], NDArray[np.bool_]],
+) -> list[SourceRow]:
+    """Remove the rows for which a condition holds, and return them. is_looked_at: True for a row with a fault that may
+    be one of them.
+    """
+    places = [place for place, row in enumerate(chunk.rows) if row.fault is None or is_looked_at(row)]
+    if not places:
+        return []
+    found = holds(mapper.rows([chunk.rows[place].padded(mapper.width) for place in places]))
+    return chunk.take_out(places[at] for at in found.nonzero()[0])
+
+
 class TrailerFilter:
     """Trailer rows of a file: take them out of its chunks, and compare the totals of the last one.
 
@@ -53,32 +74,15 @@ class TrailerFilter:
         """Take trailers out and count them as lines not taken. A trailer may have fewer fields than a row, or more."""
         if self._says is None:
             return
-        ended = _TrailedRows()
-        for place in reversed(self._places(chunk.rows)):
-            self._note(ended, chunk.rows[place], chunk.line[place])
-            found.not_taken += chunk.drop(place)
-        ragged = [row for row in chunk.bad if row.cells]
-        padded = [row.padded(self.mapper.width) for row in ragged]
-        for place in reversed(self._places(padded)):
-            row = ragged[place]
-            self._note(ended, padded[place], row.line)
+        ended, says, mapper = _TrailedRows(), self._says, self.mapper
+        for row in take_out(chunk, mapper, lambda row: bool(row.cells), lambda rows: mapper.holds(rows, says.when)):
             found.not_taken += row.lines
-            chunk.drop_bad(row)
-        ended.rows = len(chunk.rows) + len(chunk.bad)
-        ended.last_row = max([0, *chunk.line, *(row.line for row in chunk.bad)])
+            if row.line > ended.line:
+                rows = mapper.rows([row.padded(mapper.width)])
+                ended.totals = {name: mapper.amounts(value, rows)[0] for name, value in says.totals.items()}
+                ended.line = row.line
+        ended.rows, ended.last_row = len(chunk.rows), max((row.line for row in chunk.rows), default=0)
         self._chunks.append(ended)
-
-    def _places(self, rows: Sequence[Any]) -> list[int]:
-        if not rows or self._says is None:
-            return []
-        return [int(place) for place in self.mapper.holds(self.mapper.rows(rows), self._says.when).nonzero()[0]]
-
-    def _note(self, ended: _TrailedRows, row: Any, line: int) -> None:
-        """Keep the totals of a trailer row if it is the last one of its chunk so far."""
-        if self._says and line > ended.line:
-            rows = self.mapper.rows([row])
-            totals = {name: self.mapper.amounts(value, rows)[0] for name, value in self._says.totals.items()}
-            ended.line, ended.totals = line, totals
 
     def mismatch(self, found: ValidationResult) -> str | None:
         """Return a sentence, without an amount, on how the file differs from its trailer; None if it does not."""

@@ -144,6 +144,6 @@ def _begins_an_array(content: Content) -> bool:
 def _look_at_array(content: Content) -> Export:
     with ArrayReader(content, _feed()) as reader:
         chunk = next(reader.chunks())
-        if not chunk.rows and chunk.bad:
-            raise UnreadableFile(f"{content.file_name}: object {chunk.bad[0].line}: {chunk.bad[0].fault.message}")
-        return Export("json", objects=chunk.rows[:ROWS])
+        for row in () if chunk.good else chunk.rows:
+            raise UnreadableFile(f"{content.file_name}: object {row.line}: {row.fault and row.fault.message}")
+        return Export("json", objects=[row.cells for row in chunk.good[:ROWS]])

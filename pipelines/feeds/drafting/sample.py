@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import islice
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.mapping.origins import Origins
 from pipelines.feeds.reading.chunks import Chunk
 from pipelines.feeds.reading.readers import chunks_apart, reader_of
-from pipelines.feeds.reading.row_faults import BadRow
+from pipelines.feeds.reading.row_faults import SourceRow
 from pipelines.feeds.terms.columns import cents
 from pipelines.feeds.terms.record import BuilderContext
 
@@ -68,8 +67,9 @@ def sample_lines(feed: Feed, path: Path, rows: int, known: Any = None) -> Iterat
 
 
 def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, around: SampleFindings) -> list[tuple[int, list[str]]]:
-    found = [(row.line, [_bad(mapper, row, width)]) for row in sorted(chunk.bad, key=attrgetter("line"))[:most]]
-    rows = chunk.rows[:most]
+    found = [(row.line, [_bad(mapper, row, width)]) for row in [row for row in chunk.rows if row.fault][:most]]
+    good = chunk.good[:most]
+    rows, at = [row.cells for row in good], [row.line for row in good]
     taken = mapper.taken(mapper.rows(rows))
     trailer = mapper.feed.file.trailer
     last = mapper.holds(mapper.rows(rows), trailer.when) if trailer else [False] * len(rows)
@@ -89,20 +89,20 @@ def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, around: SampleFi
         else:
             wanted.append(place)
             continue
-        found.append((chunk.line[place], [said]))
+        found.append((at[place], [said]))
     if wanted:
-        found += _mapped(mapper, [rows[place] for place in wanted], [chunk.line[place] for place in wanted], around)
+        found += _mapped(mapper, [rows[place] for place in wanted], [at[place] for place in wanted], around)
     return list(islice(sorted(found), most))
 
 
-def _bad(mapper: Mapper, row: BadRow, width: int) -> str:
+def _bad(mapper: Mapper, row: SourceRow, width: int) -> str:
     """Return the outcome of a row that could not be read."""
     trailer = mapper.feed.file.trailer
     if trailer and row.cells and mapper.holds(mapper.rows([row.padded(width)]), trailer.when)[0]:
         return "trailer"  # an import also takes it as the trailer
     if row.is_ragged and mapper.left_out(mapper.rows([row.padded(width)]))[0]:
         return "left out"
-    return f"rejected: {row.fault.message}"
+    return f"rejected: {row.fault and row.fault.message}"
 
 
 def _mapped(

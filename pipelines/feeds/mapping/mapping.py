@@ -25,7 +25,7 @@ from pipelines.feeds.mapping.values import (
     evaluate_lists,
     objects,
 )
-from pipelines.feeds.reading.row_faults import BadRow, found_in
+from pipelines.feeds.reading.row_faults import SourceRow, found_in
 from pipelines.feeds.terms.columns import MISSING, Column, ValueFault, key, labels
 from pipelines.feeds.terms.converting import converter, days_for_none
 from pipelines.feeds.terms.names import named_by, source_label
@@ -140,7 +140,7 @@ class Mapper:
             if column.shape == "time":
                 yield label, evaluate(value, rows, self._means)
 
-    def keys_of_broken(self, broken: Sequence[BadRow]) -> list[str | None]:
+    def keys_of_broken(self, broken: Sequence[SourceRow]) -> list[str | None]:
         """Return the keys of rows that could not be read, as far as they can be recognized."""
         value = self.feed.file.columns.get(self.feed.kind.key)
         if value is None or not broken:

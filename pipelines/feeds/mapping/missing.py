@@ -44,10 +44,10 @@ def _rows(reader: RowReader, lines: set[int]) -> Iterator[Any]:
     """Yield the rows on these lines, up to a bound."""
     left = MOST_ROWS
     for chunk in reader.chunks():
-        for row, line in zip(chunk.rows, chunk.line, strict=True):
-            if line in lines and left:
+        for row in chunk.good:
+            if row.line in lines and left:
                 left -= 1
-                yield row
+                yield row.cells
 
 
 def types_of(feed: Feed, walk: Crosswalk) -> tuple[str, ...]:

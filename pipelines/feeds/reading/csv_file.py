@@ -1,6 +1,6 @@
 """CSV: text to rows of fields, with the physical line that each begins on.
 
-A row that is not understood becomes a `BadRow`. A file whose rows cannot be told apart is `UnreadableFile`.
+A row that is not understood gets a fault. A file whose rows cannot be told apart is `UnreadableFile`.
 """
 
 import csv
@@ -16,7 +16,7 @@ from pipelines.feeds.reading.row_faults import (
     SWALLOWED,
     TORN,
     UNCLOSED,
-    BadRow,
+    SourceRow,
     is_single_byte,
     is_torn,
     lines_of,
@@ -57,7 +57,7 @@ class CsvReader(TextReader):
             try:
                 yield from self._good_rows(chunk)
             except csv.Error as error:
-                chunk.bad.append(self._wrongly_quoted("field larger" in str(error)))
+                chunk.add(self._wrongly_quoted("field larger" in str(error)))
                 yield
             else:
                 return
@@ -164,9 +164,9 @@ class CsvReader(TextReader):
             if fault:
                 said = lines_of(fault, line, line + lines - 1)
                 doubtful = fault in (SWALLOWED, TORN)
-                chunk.bad.append(BadRow(line, lines, raw, said, cells, doubtful, not (fits or swallowed)))
+                chunk.add(SourceRow(cells, line, lines, raw, said, doubtful, not (fits or swallowed)))
             else:
-                chunk.add(cells, line, lines, raw)
+                chunk.add(SourceRow(cells, line, lines, raw))
             yield
 
     def _own(self, line: int, cells: list[str], raw: str) -> tuple[list[str], str, ValueFault | None]:
@@ -186,7 +186,7 @@ class CsvReader(TextReader):
 
     # --- Quotes that take rows in -----------------------------------------------------------------
 
-    def _wrongly_quoted(self, endless: bool) -> BadRow:
+    def _wrongly_quoted(self, endless: bool) -> SourceRow:
         """Return the row with a wrong quote. If the quote swallowed lines that are rows, it ends on its first line.
 
         Raises Unreadable if the quote swallowed 2 MiB without a row, or if this happens in many rows.
@@ -210,7 +210,7 @@ class CsvReader(TextReader):
             answered, raw = self._marks.off_text(raw)
             if answered:
                 self.answers[line] = answered
-        return BadRow(line, lines, raw, fault, cells or None)
+        return SourceRow(cells or None, line, lines, raw, fault)
 
     def _swallows(self, fields: int) -> bool:
         """True if a quote may have swallowed a row: a row of several lines has one that looks like a row.

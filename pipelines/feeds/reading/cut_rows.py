@@ -1,15 +1,14 @@
 """Rows that an unquoted line break may have cut: the rest of their last text is on the next line."""
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter
+from itertools import pairwise
 
 from pipelines.feeds.kinds.registry import kind_of
 from pipelines.feeds.reading.chunks import Chunk, RowReader
 from pipelines.feeds.reading.conditions import Conditions
 from pipelines.feeds.reading.headings import is_value
-from pipelines.feeds.reading.row_faults import BadRow
+from pipelines.feeds.reading.row_faults import SourceRow
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.names import values_of, walk
 from pipelines.feeds.terms.schema import FeedFile
@@ -51,26 +50,22 @@ class CutRows:
             yield self._without_cut(held, Chunk())
 
     def _without_cut(self, chunk: Chunk, below: Chunk) -> Chunk:
-        if not self._texts or not chunk.line:
+        if not self._texts:
             return chunk
-        rows = [*chunk.line, *below.line]
-        bad = sorted([*chunk.bad, *below.bad], key=attrgetter("line"))
+        every = [*chunk.rows, *below.rows]
         taken_out = [*chunk.dropped, *below.dropped, *self._reader.counted.repeats]
-        cut, between = set[int](), 0
-        for row in bad:
-            place = bisect_left(rows, row.line) - 1
-            if 0 <= place < len(chunk.line) and self._may_be_a_rest(row):
-                end = chunk.line[place] + chunk.lines[place]
-                is_next = between < end and not any(end <= line < row.line for line in taken_out)
-                is_in_doubt = end < row.line or place + 1 == len(rows)
-                if is_next and self._ends_in_text(chunk.rows[place]) and (not is_in_doubt or _goes_on(row.cells or [])):
-                    cut.add(place)
-            between = row.line
-        for place in sorted(cut, reverse=True):
+        cut = []
+        for place, (row, rest) in enumerate(pairwise(every[: len(chunk.rows) + 1])):
+            if row.fault is None and rest.fault and self._may_be_a_rest(rest):
+                is_next = not any(row.end < line < rest.line for line in taken_out)
+                is_in_doubt = row.end + 1 < rest.line or all(each.fault for each in every[place + 1 :])
+                if is_next and self._ends_in_text(row.cells) and (not is_in_doubt or _goes_on(rest.cells or [])):
+                    cut.append(place)
+        for place in cut:
             chunk.set_aside(place, CUT, place + 1)
         return chunk
 
-    def _may_be_a_rest(self, row: BadRow) -> bool:
+    def _may_be_a_rest(self, row: SourceRow) -> bool:
         cells = row.cells or []
         if not row.is_ragged or len(cells) >= self._width or (len(cells) > 1 and is_value(cells[0])):
             return False

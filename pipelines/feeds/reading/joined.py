@@ -9,7 +9,7 @@ from typing import Any
 from pipelines.feeds.reading.chunks import Chunk, LineNames, Notice, RowReader
 from pipelines.feeds.reading.cut_rows import CutRows
 from pipelines.feeds.reading.partners import JoinedRows, Partners, key_by
-from pipelines.feeds.reading.row_faults import BadRow
+from pipelines.feeds.reading.row_faults import SourceRow
 from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, SecondTables
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.schema import FeedFile
@@ -99,14 +99,12 @@ class JoinedReader(RowReader):
         tables = SecondTables(self._first, self.feed)
         for chunk in CutRows(self._first, self.feed).among(tables.over()):
             out = Chunk()
-            for row, line, lines, raw in chunk.each():
-                alone += self._join_row(out, row, line + before, lines, raw)
-            for bad in chunk.bad:
-                if bad.is_doubtful:
-                    alone += self._join_row(out, bad.cells, bad.line + before, bad.lines, bad.raw, bad.fault)
+            for each in chunk.rows:
+                row = each._replace(line=each.line + before, is_ragged=False)
+                if row.fault and not row.is_doubtful:
+                    out.add(row._replace(cells=self._halves.padded(row.cells)))
                 else:
-                    cells = self._halves.padded(bad.cells)
-                    out.bad.append(BadRow(bad.line + before, bad.lines, bad.raw, bad.fault, cells))
+                    alone += self._join_row(out, row)
             yield out
         counted = self._first.counted
         self.counted.lines = before + counted.lines
@@ -117,20 +115,22 @@ class JoinedReader(RowReader):
         self._note_repeats(counted.repeats, before)
         yield self._without_partner(alone)
 
-    def _join_row(self, out: Chunk, row: Any, line: int, lines: int, raw: str, fault: ValueFault | None = None) -> bool:
-        """Put a row with its partners into a chunk; return True without partners. fault: why the row is doubtful."""
-        partners = self._partners.of(self._key(row, line))
+    def _join_row(self, out: Chunk, row: SourceRow) -> bool:
+        """Put a row with its partners into a chunk; return True without partners."""
+        partners = self._partners.of(self._key(row.cells, row.line))
         if not partners:
-            both, text = self._halves.row(row, None), self._halves.text(row, None, raw)
-            _put(out, both, line, lines, text, fault, is_doubtful=True)
+            out.add(self._joined(row, None))
         for place, partner in enumerate(partners):
-            own = 0 if partner.is_used else partner.lines
-            partner.is_used = True
-            at, many = (partner.line if self._both.join.one_row_per else line), own if place else lines + own
-            both, text = self._halves.row(row, partner), self._halves.text(row, partner, raw)
-            is_doubtful = partner.is_doubtful or not partner.fault
-            _put(out, both, at, many, text, fault or partner.fault, is_doubtful=is_doubtful)
+            own = 0 if partner.line in self._partners.used else partner.lines
+            self._partners.used.add(partner.line)
+            at, many = (partner.line if self._both.join.one_row_per else row.line), own if place else row.lines + own
+            fault, is_doubtful = row.fault or partner.fault, partner.is_doubtful or not partner.fault
+            out.add(self._joined(row, partner)._replace(line=at, lines=many, fault=fault, is_doubtful=is_doubtful))
         return not partners
+
+    def _joined(self, row: SourceRow, partner: SourceRow | None) -> SourceRow:
+        cells, text = self._halves.row(row.cells, partner), self._halves.text(row.cells, partner, row.raw)
+        return row._replace(cells=cells, raw=text)
 
     def _without_partner(self, alone: int) -> Chunk:
         """Return the rows of the second file that no row of the first names; they are rejects if each is to be a row.
@@ -141,7 +141,7 @@ class JoinedReader(RowReader):
         said = self._both.without_partner()
         for each in left if self._both.join.one_row_per else ():
             cells, text = self._halves.without_first(each)
-            out.bad.append(BadRow(each.line, each.lines, text, each.fault or ValueFault(PARTNERS, said), cells))
+            out.add(SourceRow(cells, each.line, each.lines, text, each.fault or ValueFault(PARTNERS, said)))
         if not self._both.join.one_row_per:
             self.counted.blank += sum(each.lines for each in left)
         if left:
@@ -174,11 +174,3 @@ class JoinedReader(RowReader):
         if key and self._both.join.one_row_per and (first := self._lines.setdefault(key, line)) != line:
             raise UnreadableFile(self._both.twice_in_first(first - before, line - before))
         return key
-
-
-def _put(out: Chunk, row: Any, line: int, lines: int, raw: str, fault: ValueFault | None, *, is_doubtful: bool) -> None:
-    """Put a joined row into a chunk, as a bad one if it has a fault."""
-    if fault:
-        out.bad.append(BadRow(line, lines, raw, fault, row, is_doubtful=is_doubtful))
-    else:
-        out.add(row, line, lines, raw)

@@ -11,7 +11,7 @@ from pipelines.feeds.reading.lines import TextReader
 from pipelines.feeds.reading.opening import NAME_THE_ENCODING, open_text
 from pipelines.feeds.reading.packed import Content
 from pipelines.feeds.reading.reject_marks import BAD_ID, DAMAGED, unmarked_line
-from pipelines.feeds.reading.row_faults import OUT_OF_RANGE, BadRow, unfit, unreadable
+from pipelines.feeds.reading.row_faults import OUT_OF_RANGE, SourceRow, unfit, unreadable
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import UnreadableFile
@@ -35,15 +35,12 @@ def read_object(raw: str) -> tuple[Any, ValueFault | None]:
 
 
 def _add(reader: RowReader, chunk: Chunk, line: int, lines: int, text: str) -> None:
-    """Put the object in a row's text into a chunk, as a bad row if it has a fault."""
+    """Put the object in a row's text into a chunk."""
     answered, raw = unmarked_line(text)
     if answered:
         reader.answers[line] = answered
     found, fault = read_object(raw) if answered != DAMAGED else (None, BAD_ID)
-    if fault:
-        chunk.bad.append(BadRow(line, lines, raw, fault))
-    else:
-        chunk.add(found, line, lines, raw)
+    chunk.add(SourceRow(None if fault else found, line, lines, raw, fault))
 
 
 class ArrayReader(RowReader):

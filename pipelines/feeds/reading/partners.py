@@ -1,15 +1,14 @@
 """The rows of the second of two joined files, by their key, and the joined rows."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pipelines.feeds.reading.chunks import Notice, RowReader
 from pipelines.feeds.reading.cut_rows import CutRows
 from pipelines.feeds.reading.dialect import dialect
 from pipelines.feeds.reading.reject_marks import compact, csv_text
+from pipelines.feeds.reading.row_faults import SourceRow
 from pipelines.feeds.reading.second_tables import SecondTables
-from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.paths import parse_path, walk_path
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.texts import composed_text
@@ -19,26 +18,15 @@ MOST_HELD = 256 << 20
 """The most characters of the second file."""
 
 
-@dataclass(slots=True)
-class PartnerRow:
-    """A row of the second file. lines: its number of lines."""
-
-    row: Any
-    line: int
-    lines: int
-    raw: str
-    fault: ValueFault | None = None
-    is_doubtful: bool = False
-    is_used: bool = False
-
-
 class Partners:
     """The rows of the second file, held in memory. archive, name: the names used in messages."""
 
     def __init__(self, archive: str, name: str) -> None:
         self._archive, self._name = archive, name
-        self._by_key: dict[str, list[PartnerRow]] = {}
-        self._without_key: list[PartnerRow] = []
+        self._by_key: dict[str, list[SourceRow]] = {}
+        self._without_key: list[SourceRow] = []
+        self.used: set[int] = set()
+        """The lines of rows that rows of the first file have named."""
         self.noticed: list[Notice] = []
 
     def hold(self, second: RowReader, key_of: "KeyOf", alone: "Twice | None", feed: FeedFile, prefix: str) -> None:
@@ -54,16 +42,12 @@ class Partners:
                     f"{self._archive}: {self._name} is too large to be the second file of a join; make it the first"
                     " file of the feed, and the smaller one the second"
                 )
-            for row in chunk.each():
-                self._add(PartnerRow(*row), key_of, alone)
-            for bad in chunk.bad:
-                self._add(
-                    PartnerRow(bad.cells, bad.line, bad.lines, bad.raw, bad.fault, bad.is_doubtful), key_of, alone
-                )
+            for row in chunk.rows:
+                self._add(row, key_of, alone)
         self.noticed += tables.notices()
 
-    def _add(self, partner: PartnerRow, key_of: "KeyOf", alone: "Twice | None") -> None:
-        key = key_of(partner.row)
+    def _add(self, partner: SourceRow, key_of: "KeyOf", alone: "Twice | None") -> None:
+        key = key_of(partner.cells)
         if not key:
             self._without_key.append(partner)
             return
@@ -72,13 +56,13 @@ class Partners:
         if alone and len(others) > 1:
             raise UnreadableFile(alone(others[0].line, partner.line))
 
-    def of(self, key: str | None) -> Sequence[PartnerRow]:
+    def of(self, key: str | None) -> Sequence[SourceRow]:
         """Return the rows of a key."""
         return self._by_key.get(key, ()) if key else ()
 
-    def unused(self) -> list[PartnerRow]:
+    def unused(self) -> list[SourceRow]:
         """Return the rows that no row of the first file has named, by line."""
-        left = [each for some in self._by_key.values() for each in some if not each.is_used]
+        left = [each for some in self._by_key.values() for each in some if each.line not in self.used]
         return sorted([*left, *self._without_key], key=lambda each: each.line)
 
 
@@ -118,7 +102,7 @@ class JoinedRows:
     def header_text(self) -> str:
         return "" if self.header is None else csv_text(self.header, self._dialect) + "\r\n"
 
-    def without_first(self, partner: PartnerRow) -> tuple[list[str] | None, str]:
+    def without_first(self, partner: SourceRow) -> tuple[list[str] | None, str]:
         """Return the cells and the text of a row without a first half."""
         if self._other is None or self.header is None:
             return None, self.text({}, partner, partner.raw)
@@ -129,16 +113,16 @@ class JoinedRows:
         """Return the cells of a first half, followed by empty cells for the second."""
         return None if cells is None or self._other is None else cells + [""] * len(self._other)
 
-    def row(self, row: Any, partner: PartnerRow | None) -> Any:
+    def row(self, row: Any, partner: SourceRow | None) -> Any:
         if self._other is None:
-            return {**row, self._prefix: partner.row} if partner else row
-        other = (partner.row or []) if partner else []
+            return {**row, self._prefix: partner.cells} if partner else row
+        other = (partner.cells or []) if partner else []
         return [*row, *other, *[""] * (len(self._other) - len(other))][: len(self.header or ())]
 
-    def text(self, row: Any, partner: PartnerRow | None, raw: str) -> str:
+    def text(self, row: Any, partner: SourceRow | None, raw: str) -> str:
         """Return a joined row as text that can be imported again. raw: the text of its first half."""
         if self._other is not None:
             return csv_text(self.row(row, partner), self._dialect) + "\r\n"
-        if partner is None or partner.row is None:
+        if partner is None or partner.cells is None:
             return raw
         return compact(self.row(row, partner)) + "\n"

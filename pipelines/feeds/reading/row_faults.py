@@ -4,8 +4,7 @@ import codecs
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fhir_service.interface.json_text import Malformed, parse_json
 from pipelines.feeds.reading.opening import NAME_THE_ENCODING
@@ -39,26 +38,32 @@ _SIGNS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-@dataclass(slots=True)
-class BadRow:
-    """A row that could not be read. cells: its fields, if they could at least be counted.
+class SourceRow(NamedTuple):
+    """A row of a source: its fields or object, its first line, the number of its lines, and its text.
 
-    is_doubtful: True if the cells may be right, unless a quote or the end of the file has cut them. is_ragged: True if
-    there are too many cells or too few.
+    fault: why it could not be read; its cells are None if they could not even be counted. is_doubtful: True if the
+    cells may be right, unless a quote or the end of the file has cut them. is_ragged: True if there are too many cells
+    or too few.
     """
 
+    cells: Any
     line: int
     lines: int
     raw: str
-    fault: ValueFault
-    cells: list[str] | None = None
+    fault: ValueFault | None = None
     is_doubtful: bool = False
     is_ragged: bool = False
 
-    def padded(self, width: int) -> list[str]:
-        """Return the cells, with empty ones added up to the width of a row."""
-        cells = self.cells or []
-        return cells + [""] * (width - len(cells))
+    @property
+    def end(self) -> int:
+        """Return its last line."""
+        return self.line + self.lines - 1
+
+    def padded(self, width: int) -> Any:
+        """Return the object or the cells, which get empty ones up to the width of a row if the row has a fault."""
+        if self.fault is None or isinstance(self.cells, dict):
+            return self.cells
+        return [*(self.cells or ()), *[""] * (width - len(self.cells or ()))]
 
 
 def lines_of(fault: ValueFault, first: int, last: int) -> ValueFault:

@@ -1,14 +1,15 @@
 """A second table of a file below the first, such as one of refunds, recognized by a title or a header of its own."""
 
 import sys
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from pipelines.feeds.reading.chunks import Chunk, Notice, RowReader
 from pipelines.feeds.reading.conditions import Conditions, IsLeftOut
 from pipelines.feeds.reading.headings import Headings, OfPayments, is_heading_of_rows
+from pipelines.feeds.reading.row_faults import SourceRow
 from pipelines.feeds.reading.sparse_rows import (
     AsideRow,
     BlankAbove,
@@ -87,10 +88,10 @@ class SecondTables:
         """Check the next rows; rows of a second table become bad rows."""
         if self._is_off:
             return
-        hidden = _taken_out(chunk, self._is_left_out) if self._is_left_out else None
+        hidden = _taken_out(chunk, self._is_left_out) if self._is_left_out else []
         self._take(chunk)
         if hidden:
-            chunk.put_back(hidden)
+            chunk.rows = sorted([*chunk.rows, *hidden], key=attrgetter("line"))
 
     def notices(self) -> Iterator[Notice]:
         """Yield the warning about texts between rows that were taken, once all rows were read."""
@@ -110,7 +111,7 @@ class SecondTables:
         else:
             begun = sorted([*self._again(chunk, headers), *self._otherwise(chunk, asides, blank)], key=itemgetter(0))
             for line, fault in reversed(begun):
-                chunk.set_aside(bisect_left(chunk.line, line), fault)
+                chunk.set_aside(bisect_left(chunk.rows, line, key=attrgetter("line")), fault)
             file.fault = begun[-1][1] if begun else None
         self._note_texts(chunk, asides)
         file.last = last
@@ -136,8 +137,9 @@ class SecondTables:
     ) -> Iterator[tuple[int, ValueFault]]:
         """Yield the first line that begins another table without the header, with its fault."""
         headings = self._file.headings
-        named = [*headings.lines(chunk.rows, chunk.line, blank)]
-        named += [row.line for row in chunk.bad if row.is_ragged and headings.is_of_others(row.cells or ())]
+        good = chunk.good
+        named = [*headings.lines([row.cells for row in good], [row.line for row in good], blank)]
+        named += [row.line for row in chunk.rows if row.is_ragged and headings.is_of_others(row.cells or ())]
         known = set(named) - headings.unknown
         found = [(line, _OTHER_COLUMNS if line in known else _OTHER_WORDS) for line in named]
         if self._are_payments:
@@ -150,11 +152,11 @@ class SecondTables:
 
     def _titles(self, chunk: Chunk, asides: Sequence[AsideRow]) -> Iterator[int]:
         """Yield the lines of titles among the rows of a chunk."""
-        usually = max(usual(chunk.rows, self._reader.width), 2) if asides else 0
+        usually = max(usual(chunk, self._reader.width), 2) if asides else 0
         if self._reader.feed.header == 0 and not self._file.has_rows:
             # A text above all rows of a file without a header is the title of the file.
             few = {aside.line for aside in asides}
-            first = next((line for line in chunk.line if line not in few), None)
+            first = next((row.line for row in chunk.good if row.line not in few), None)
             self._file.has_rows = first is not None
             asides = [aside for aside in asides if first and aside.line > first]
         for line, cells, is_apart in asides:
@@ -165,13 +167,13 @@ class SecondTables:
         """Keep the first line of a text that is no record, if rows are taken below it."""
         texts = self._file.texts
         if not self._between and (asides or texts):
-            usually = max(usual(chunk.rows, self._reader.width), 2)
+            usually = max(usual(chunk, self._reader.width), 2)
             of_text = (each for each in asides if filled_cells(each.cells) * 2 <= usually and is_title(each.cells))
             texts += [each.line for each in of_text if filled_cells(each.cells) == 1 or not each.has_digits]
-            last = chunk.line[-1] if chunk.line else 0
+            last = max((row.line for row in chunk.good), default=0)
             self._between = next((line for line in texts if line < last), 0)
         if self._between:
-            self._below += len(chunk.line) - bisect_right(chunk.line, self._between)
+            self._below += sum(row.line > self._between for row in chunk.good)
 
     def _fault(self, said: str, line: int) -> ValueFault:
         """Return the fault of a row of another table. line: the line where that table begins."""
@@ -186,19 +188,12 @@ def _of_payments(header: Sequence[str], feed: FeedFile) -> OfPayments:
     return OfPayments(*(places.get(value.column) if value and value.column else None for value in values))
 
 
-def _taken_out(chunk: Chunk, is_left_out: IsLeftOut) -> Chunk | None:
-    """Remove the rows that the feed leaves out from the chunk, and return them; None if there are none."""
-    places = [place for place, row in enumerate(chunk.rows) if is_left_out(row)]
-    bad = [row for row in chunk.bad if row.is_ragged and is_left_out(row.cells or ())]
-    if not places and not bad:
-        return None
-    hidden = chunk.part(places)
-    hidden.bad = bad
-    for place in reversed(places):
-        chunk.drop(place)
-    for row in bad:
-        chunk.drop_bad(row)
-    return hidden
+def _taken_out(chunk: Chunk, is_left_out: IsLeftOut) -> list[SourceRow]:
+    """Remove the rows that the feed leaves out from the chunk, and return them."""
+    rows = enumerate(chunk.rows)
+    return chunk.take_out(
+        place for place, row in rows if (not row.fault or row.is_ragged) and is_left_out(row.cells or ())
+    )
 
 
 _SAY = "if they are of the same table, set one_table = true in the feed file"

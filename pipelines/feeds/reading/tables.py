@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader
 from pipelines.feeds.reading.dialect import dialect
 from pipelines.feeds.reading.reject_marks import REJECT_ID, csv_text
-from pipelines.feeds.reading.row_faults import BadRow
+from pipelines.feeds.reading.row_faults import SourceRow
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.names import position_header
 from pipelines.feeds.terms.schema import FeedFile
@@ -65,8 +65,5 @@ class TableReader(RowReader):
             text = self.text_of(cells)
             if len(text) > LONGEST_ROW:
                 raise UnreadableFile(f"{self.name}: row {line:,} is longer than 2 MiB; check that it is an export")
-            if fault:
-                chunk.bad.append(BadRow(line, 1, text, fault, cells))
-            else:
-                chunk.add(cells, line, 1, text)
+            chunk.add(SourceRow(cells, line, 1, text, fault))
             yield

@@ -132,9 +132,7 @@ class SeveralFiles(RowReader):
         """Yield the chunks of a file with line numbers of the whole. Repeated headers are noted before their chunk."""
         before, published = self.counted.lines, 0
         for chunk in reader.chunks():
-            chunk.line = [line + before for line in chunk.line]
-            for row in chunk.bad:
-                row.line += before
+            chunk.rows = [row._replace(line=row.line + before) for row in chunk.rows] if before else chunk.rows
             self.answers |= {line + before: ids for line, ids in reader.answers.items()}
             reader.answers.clear()
             repeats = reader.counted.repeats

@@ -261,7 +261,7 @@ def test_a_value_is_the_text_that_a_csv_would_have(case: str, tmp_path: Path) ->
     (tmp_path / "till.parquet").write_bytes(packed(pa.table({"id": ["1", "2"], "value": values})))
     feed = FeedFile(name="a", source="a", kind="payments", files=("a",))
     with ParquetReader(tmp_path / "till.parquet", "till.parquet", feed) as reader:
-        assert [row for chunk in reader.chunks() for row in chunk.rows] == [["1", texts[0]], ["2", texts[1]]]
+        assert [row.cells for chunk in reader.chunks() for row in chunk.rows] == [["1", texts[0]], ["2", texts[1]]]
 
 
 def test_a_large_key_that_came_as_a_float_is_no_key(tmp_path: Path) -> None:

@@ -68,15 +68,13 @@ def test_line_breaks_are_skipped_together(name: str, tmp_path: Path, monkeypatch
 
 def read(path: Path, feed: Feed) -> Any:
     """What a reader makes of a file: its rows and bad rows, each with line and text, and its counts."""
-    good: list[Any] = []
-    bad: list[Any] = []
+    rows: list[Any] = []
     try:
         with reader_of(path, path.name, feed) as reader:
             for chunk in reader.chunks():
-                assert chunk.size >= sum(map(len, chunk.raw))
-                good += zip(chunk.rows, chunk.line, chunk.lines, chunk.raw, strict=True)
-                bad += chunk.bad
-            return good, bad, reader.counted, reader.noticed, reader.answers
+                assert chunk.size >= sum(len(row.raw) for row in chunk.rows)
+                rows += chunk.rows
+            return rows, reader.counted, reader.noticed, reader.answers
     except UnreadableFile as error:
         return str(error)
 
