@@ -19,6 +19,7 @@ from pipelines.dagster.stages.outcome import StageOutcome
 from pipelines.dagster.stages.receiving import receive_at
 from pipelines.dagster.stages.validating import validate_all
 from pipelines.feeds.files.catalog import Feed
+from pipelines.home.dagster_folder import FEED_TAG
 
 
 def imports_of(
@@ -38,7 +39,7 @@ def imports_of(
             names.job_of(feed),
             list(names.keys_of(feed).values()),
             f"Receives, validates and loads batches of the feed `{feed.name}`.",
-            tags=names.tags_of(feed),
+            tags={FEED_TAG: names.partition(feed.name), **names.tags},  # by which one of them runs at a time
             executor_def=executor,  # for the job's steps, instead of the default of all jobs
         )
         for feed in feeds

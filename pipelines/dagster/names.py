@@ -8,7 +8,7 @@ import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from pipelines.feeds.files.catalog import Feed, plain
-from pipelines.home.dagster_folder import CLINIC, CLINIC_TAG, FEED_TAG, LOAD_POOL
+from pipelines.home.dagster_folder import CLINIC, CLINIC_TAG, LOAD_POOL
 
 Job = UnresolvedAssetJobDefinition
 """A job over assets, whose type Dagster does not export."""
@@ -83,10 +83,6 @@ class DagsterNames:
     def tags(self) -> dict[str, str]:
         """Return the tags of every job, by which Dagster's queue gives each clinic its share."""
         return {CLINIC_TAG: self.clinic} if self.clinic else {}
-
-    def tags_of(self, feed: Feed) -> dict[str, str]:
-        """Return the tags of a feed's imports, by which only one of them runs at a time."""
-        return {FEED_TAG: self.partition(feed.name), **self.tags}
 
     @property
     def load_pool(self) -> str:

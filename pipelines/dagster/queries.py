@@ -9,7 +9,8 @@ from pipelines.dagster.names import DagsterNames
 from pipelines.dagster.run_resource import RESOURCE_KEY, workplace_of
 from pipelines.feeds.files.catalog import Feed, plain
 from pipelines.home.exits import UNREADABLE
-from pipelines.importing.imports import import_query
+from pipelines.importing.all_files import import_all
+from pipelines.importing.begin_and_end import summary_of
 
 
 def query_job(names: DagsterNames, feed: Feed) -> dg.JobDefinition:
@@ -22,7 +23,8 @@ def query_job(names: DagsterNames, feed: Feed) -> dg.JobDefinition:
     )
     def ask(context: dg.OpExecutionContext) -> None:
         with workplace_of(context) as place:
-            summary = import_query(place.session(context.log), feed)
+            session = place.session(context.log)
+            summary = import_all(session, summary_of(session), [], queries=[feed])
             sentences = [summary.error, *(result.message for result in summary.results)]
             context.add_output_metadata({"batches": [str(result.batch_id) for result in summary.results]})
             if summary.exit_code >= UNREADABLE:

@@ -57,11 +57,6 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False,
     return summary
 
 
-def import_query(session: Session, feed: Feed) -> Summary:
-    """Import the new rows in the database of a feed."""
-    return import_all(session, summary_of(session), [], queries=[feed])
-
-
 def import_whole(session: Session, feed: str, dry_run: bool) -> Summary:
     """Import all rows in the database of a feed, whatever was read before. Raises `NotPossible`."""
     found = session.catalog.named(feed)

@@ -48,17 +48,13 @@ class Figures(Collector):
             yield from figures(self._home, ledger)
 
 
-def write_figures(home: Path, ledger: Ledger | None) -> None:
-    """Write `metrics.prom` into the home in one step. If that fails, the command before still counts as done."""
-    with suppress(OSError):
-        write_whole(home / FILE, generate_latest(Figures(home, lambda: nullcontext(ledger))))
-
-
 def write_figures_of(home: Path, environ: Mapping[str, str]) -> None:
-    """Write `metrics.prom` if the home has a ledger that can be read; else the command before still counts as done."""
+    """Write `metrics.prom` in one step, if the home has a ledger. If that fails, the command before still counts as
+    done.
+    """
     with suppress(*UNREAD), ledger_of(home, environ) as ledger:
         if ledger:
-            write_figures(home, ledger)
+            write_whole(home / FILE, generate_latest(Figures(home, lambda: nullcontext(ledger))))
 
 
 def figures(home: Path, ledger: Ledger | None) -> Iterator[Metric]:

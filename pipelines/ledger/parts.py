@@ -86,19 +86,15 @@ class PartLease(HeldRight):
 
 
 def lay_out(ledger: LedgerAccess, lease: HeldRight, number: int) -> None:
-    """Make `number` free parts of the batch that is loaded under the target's lease. Raises `LeaseLost`."""
+    """Make `number` free parts of the batch that is loaded under the target's lease, in place of earlier ones; 0 once
+    it is loaded. Raises `LeaseLost`.
+    """
     free = {"attempts": 0, "owner": "", "host": "", "machine": "", "pid": 0, "taken_at": "", "heartbeat_at": ""}
     with _begin(ledger) as connection:
         _check(connection, lease.target, lease.owner)
         connection.execute(t.part.delete().where(t.part.c.target == lease.target))
-        connection.execute(t.part.insert(), [{"target": lease.target, "part": each, **free} for each in range(number)])
-
-
-def remove_parts(ledger: LedgerAccess, lease: HeldRight) -> None:
-    """Remove the parts of a load that has ended. Raises `LeaseLost`."""
-    with _begin(ledger) as connection:
-        _check(connection, lease.target, lease.owner)
-        connection.execute(t.part.delete().where(t.part.c.target == lease.target))
+        if parts := [{"target": lease.target, "part": each, **free} for each in range(number)]:
+            connection.execute(t.part.insert(), parts)
 
 
 def claim(

@@ -63,10 +63,6 @@ class Book:
             self.stopped.add(row.lane)
         self.loaded.read_otherwise += read_otherwise
 
-    def keep_made(self, row: AcceptedRow, state: str) -> None:
-        """Count a row that an earlier worker of this load has finished, with that outcome."""
-        self.loaded.add(state, row.amount_cents)
-
     def write_known(
         self, repeats: Sequence[Repeat], aside: Sequence[tuple[AcceptedRow, Reason]], decided: Iterable[int] = ()
     ) -> None:

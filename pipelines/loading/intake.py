@@ -160,7 +160,7 @@ class Intake:
         """Count a row that is not sent; yield its entry if the record is from another line."""
         row, record, state, _ = judged
         if state == "unchanged" and record and self._is_of_this_load(row, record):
-            self._book.keep_made(row, record.state)
+            self._book.loaded.add(record.state, row.amount_cents)  # an earlier worker of this load has finished it
             return
         verdicts = self._judge.verdicts
         self._book.keep(row, state, state == "unchanged" and bool(record and verdicts.is_read_otherwise(row, record)))

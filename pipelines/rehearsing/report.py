@@ -70,22 +70,49 @@ class RehearsedFile:
 
 
 @dataclass
+class OutcomeSums:
+    """The summed outcomes of a report's rows.
+
+    * decided: the rules of decisions that rows break, with their numbers.
+    * aside: the first rows that are set aside, and the first row of each rule.
+    * set_aside: the number of all rows that are set aside.
+    * patients: the patients with payments.
+    * changed: the changes since the earlier report.
+    """
+
+    decided: Counter[str] = field(default_factory=Counter)
+    aside: list[dict[str, Any]] = field(default_factory=list)
+    set_aside: int = 0
+    broken: set[str] = field(default_factory=set)
+    changed: list[dict[str, Any]] = field(default_factory=list)
+    patients: set[str] = field(default_factory=set)
+
+    def take(self, row: dict[str, Any], feed: Feed, earlier: "EarlierOutcomes | None") -> None:
+        names = {rule["rule"] for rule in row["rules"]}
+        if row["rests_on_decision"]:
+            self.decided.update(names)
+        if names:
+            self.set_aside += 1
+            self.aside += [row] if self.set_aside <= SHOWN or names - self.broken else []
+            self.broken |= names
+        if row["patient"] and feed.resource == MONEY:
+            self.patients.add(row["patient"])
+        if earlier and (change := earlier.change(row, feed.source, feed.resource)):
+            self.changed.append(change)
+
+
+@dataclass
 class RehearsalResult:
     """The result of a rehearsal, for the end of the command.
 
-    * balances: cents before and after, by patient.
-    * set_aside: the number of rows that would be set aside.
-    * aside: the first of these rows, and the first row of each rule.
-    * changed: None without an earlier report.
+    balances: cents before and after, by patient. is_compared: True if there is an earlier report.
     """
 
     path: Path
     summary: Summary
-    decided: Counter[str]
-    aside: Sequence[Mapping[str, Any]]
-    set_aside: int
+    sums: OutcomeSums
     balances: Mapping[str, tuple[int, int]]
-    changed: Sequence[Mapping[str, Any]] | None
+    is_compared: bool
 
     @property
     def exit_code(self) -> int:
@@ -94,9 +121,9 @@ class RehearsalResult:
     def lines(self) -> Iterable[str]:
         """Yield the rehearsal in words."""
         yield from self.summary.lines()
-        yield from _aside_lines(self.aside, self.set_aside)
-        if self.decided:
-            rules = ", ".join(f"{rule} ({number:,})" for rule, number in sorted(self.decided.items()))
+        yield from _aside_lines(self.sums.aside, self.sums.set_aside)
+        if decided := self.sums.decided:
+            rules = ", ".join(f"{rule} ({number:,})" for rule, number in sorted(decided.items()))
             yield f"rests on decisions of ours, which another target may not share: {rules}"
         if self.balances:
             before, after = (sum(pair[at] for pair in self.balances.values()) for at in (0, 1))
@@ -104,10 +131,11 @@ class RehearsalResult:
             yield f"balances of {len(self.balances):,} {word}: $ {dollars(before)} before, {dollars(after)} after"
             owed = [{"patient": name, "pair": pair} for name, pair in self.balances.items() if len(set(pair)) > 1]
             yield from _indented(map(_balance, owed), len(owed), "patients")
-        if self.changed is not None:
-            have = "row has" if len(self.changed) == 1 else "rows have"
-            yield f"against the earlier rehearsal: {len(self.changed):,} {have} another outcome"
-            yield from _indented(map(_changed, self.changed), len(self.changed), "changed")
+        if self.is_compared:
+            changed = self.sums.changed
+            have = "row has" if len(changed) == 1 else "rows have"
+            yield f"against the earlier rehearsal: {len(changed):,} {have} another outcome"
+            yield from _indented(map(_changed, changed), len(changed), "changed")
         yield f"report: {self.path}"
 
 
@@ -233,7 +261,7 @@ def write_report(
     earlier: EarlierOutcomes | None,
 ) -> RehearsalResult:
     """Write the report in one step, with the rows last, one a line. folder: the rehearsal's home."""
-    found, rows = _OutcomeSums(), folder / "rows.json"
+    found, rows = OutcomeSums(), folder / "rows.json"
     with rows.open("w", encoding="utf-8") as out:
         for file in files:
             for row in _rows(folder, file):
@@ -244,7 +272,6 @@ def write_report(
     if earlier:
         found.changed.extend(earlier.gone())
     balances = {name: (owed[0].get(name, 0), owed[1].get(name, 0)) for name in sorted(found.patients)}
-    changed = found.changed if earlier else None
     head = {
         "rehearsed_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "software_version": software_version(),
@@ -260,42 +287,10 @@ def write_report(
         "sentences": {rule_id: entry.sentence for rule_id, entry in rules().items() if rule_id in found.broken},
         "balances": [{"patient": p, "before_cents": b, "after_cents": a} for p, (b, a) in balances.items()],
         "against": str(earlier.path) if earlier else None,
-        "changed": changed,
+        "changed": found.changed if earlier else None,
     }
     _write(path, head, rows)
-    return RehearsalResult(path, summary, found.decided, found.aside, found.set_aside, balances, changed)
-
-
-@dataclass
-class _OutcomeSums:
-    """The summed outcomes of a report's rows.
-
-    * decided: the rules of decisions that rows break, with their numbers.
-    * aside: the first rows that are set aside, and the first row of each rule.
-    * set_aside: the number of all rows that are set aside.
-    * patients: the patients with payments.
-    * changed: the changes since the earlier report.
-    """
-
-    decided: Counter[str] = field(default_factory=Counter)
-    aside: list[dict[str, Any]] = field(default_factory=list)
-    set_aside: int = 0
-    broken: set[str] = field(default_factory=set)
-    changed: list[dict[str, Any]] = field(default_factory=list)
-    patients: set[str] = field(default_factory=set)
-
-    def take(self, row: dict[str, Any], feed: Feed, earlier: EarlierOutcomes | None) -> None:
-        names = {rule["rule"] for rule in row["rules"]}
-        if row["rests_on_decision"]:
-            self.decided.update(names)
-        if names:
-            self.set_aside += 1
-            self.aside += [row] if self.set_aside <= SHOWN or names - self.broken else []
-            self.broken |= names
-        if row["patient"] and feed.resource == MONEY:
-            self.patients.add(row["patient"])
-        if earlier and (change := earlier.change(row, feed.source, feed.resource)):
-            self.changed.append(change)
+    return RehearsalResult(path, summary, found, balances, earlier is not None)
 
 
 def _file(file: RehearsedFile) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipelines.client.pace import Pace
-from pipelines.ledger.parts import BEGINNINGS, PartState, lay_out, remove_parts, states
+from pipelines.ledger.parts import BEGINNINGS, PartState, lay_out, states
 from pipelines.loading.book import Book
 from pipelines.loading.load import Load
 from pipelines.loading.load_counts import LoadCounts
@@ -47,7 +47,7 @@ def load_in_parts(session: Session, load: Load, workers: int) -> LoadCounts:
     ledger.confirm(load.lease)  # raises if another loader has removed the parts
     if not _take_in(book, found):
         Carrier(book, intake).go_on()
-    remove_parts(ledger, load.lease)
+    lay_out(ledger, load.lease, 0)
     return after(book)
 
 

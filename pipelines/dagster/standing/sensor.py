@@ -17,8 +17,7 @@ from pipelines.dagster.sensor_common import ticking, understood
 from pipelines.dagster.standing.verdicts import specs_of, verdicts_now, verdicts_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.counted import counted
-from pipelines.importing.prometheus_figures import write_figures
-from pipelines.session.ledger import ledger_of
+from pipelines.importing.prometheus_figures import write_figures_of
 
 SECONDS_BETWEEN_LOOKS = 60
 
@@ -50,9 +49,7 @@ def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         verdicts, was_read = verdicts_now(home, environ, feeds)
         if was_read:
-            with ledger_of(home, environ) as ledger:
-                if ledger:
-                    write_figures(home, ledger)
+            write_figures_of(home, environ)
         before = understood(context.cursor, dict[str, Any], dict[str, Any]())
         last = context.instance.get_latest_materialization_event(names.published)
         beside = last.timestamp if last else None

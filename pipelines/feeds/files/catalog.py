@@ -218,7 +218,7 @@ def load_feed(path: Path, builtin: bool = False, environ: Mapping[str, str] = os
         check_feed(file)
         tables = {walk: read_csv(path.parent, walk) for walk in _crosswalks(file) if walk.file}
     except ValidationError as error:
-        raise FeedError(*(f"{path.name}: {line}" for line in mistakes(error, text))) from None
+        raise FeedError(*(f"{path.name}: {line}" for line in dict.fromkeys(mistakes(error, text)))) from None
     except BadFeed as error:
         raise FeedError(*(f"{path.name}: {each}{at_line(text, each.path)}" for each in error.all)) from None
     except BadCrosswalk as error:

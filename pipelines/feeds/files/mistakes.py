@@ -52,11 +52,7 @@ _EITHER = {
 
 
 def mistakes(error: ValidationError, text: str) -> Iterator[str]:
-    """Yield a line for each mistake, without repeats. text: the text of the feed file."""
-    yield from dict.fromkeys(_mistakes(error, text))
-
-
-def _mistakes(error: ValidationError, text: str) -> Iterator[str]:
+    """Yield a line for each mistake, perhaps several times. text: the text of the feed file."""
     for found in error.errors(include_url=False, include_context=False, include_input=False):
         path = [part for part in found["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
         message = _message(found, path)

@@ -16,6 +16,7 @@ from pipelines.feeds.reading.sparse_rows import (
     RowsByLine,
     asides_of,
     ends_aside,
+    has_digits,
     last_line,
     usual,
 )
@@ -169,7 +170,7 @@ class SecondTables:
         if not self._between and (asides or texts):
             usually = max(usual(chunk, self._reader.width), 2)
             of_text = (each for each in asides if filled_cells(each.cells) * 2 <= usually and is_title(each.cells))
-            texts += [each.line for each in of_text if filled_cells(each.cells) == 1 or not each.has_digits]
+            texts += [each.line for each in of_text if filled_cells(each.cells) == 1 or not has_digits(each.cells)]
             last = max((row.line for row in chunk.good), default=0)
             self._between = next((line for line in texts if line < last), 0)
         if self._between:

@@ -19,10 +19,6 @@ class AsideRow(NamedTuple):
     cells: Sequence[str]
     is_apart: bool
 
-    @property
-    def has_digits(self) -> bool:
-        return _has_digits(self.cells)
-
 
 def asides_of(chunk: Chunk, blank_above: "BlankAbove") -> Iterator[AsideRow]:
     """Yield the rows of few cells."""
@@ -91,10 +87,10 @@ class RowsByLine:
             is_empty = is_aside(cells, self._usual)
             if not (row.is_ragged or not row.cells or is_empty):
                 return 0
-            if (is_empty or not _has_digits(cells)) and is_title(cells):
+            if (is_empty or not has_digits(cells)) and is_title(cells):
                 return self._lines[place]
         return earlier if not after else 0
 
 
-def _has_digits(cells: Sequence[str]) -> bool:
+def has_digits(cells: Sequence[str]) -> bool:
     return any(sign.isdigit() for cell in cells for sign in cell)

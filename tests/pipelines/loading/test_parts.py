@@ -21,7 +21,7 @@ from pipelines.home.progress import Progress
 from pipelines.importing.parts_under_way import parts_lines, parts_under_way
 from pipelines.ledger import tables as t
 from pipelines.ledger.lease import Holder, LeaseLost, utc_text
-from pipelines.ledger.parts import BEGINNINGS, LoaderWatch, PartState, claim, free, lay_out, remove_parts, states
+from pipelines.ledger.parts import BEGINNINGS, LoaderWatch, PartState, claim, free, lay_out, states
 from pipelines.ledger.rows import Intent, Outcome
 from pipelines.loading.accepted import LoadPart
 from pipelines.loading.load_counts import LoadCounts
@@ -102,7 +102,7 @@ def test_two_workers_never_have_one_part(ledger, lease) -> None:
     assert (again.number, again.attempts) == (second.number, 2)
     with pytest.raises(LeaseLost):
         ledger.confirm(second)
-    remove_parts(ledger, lease)
+    lay_out(ledger, lease, 0)
     assert states(ledger, TARGET) == []
 
 
