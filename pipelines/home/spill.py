@@ -120,9 +120,3 @@ def sorter(spill: Path) -> "DuckDBPyConnection":
     return files.open_in_memory(
         {"memory_limit": MEMORY, "temp_directory": str(spill), "threads": 1, "preserve_insertion_order": True}
     )
-
-
-def rows(database: "DuckDBPyConnection", query: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a query, streamed."""
-    for batch in database.sql(query).to_arrow_reader(BATCH):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
