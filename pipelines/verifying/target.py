@@ -4,25 +4,60 @@ The second way needs a target whose statement names the search parameters `_last
 target is read whole.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any
 
 import duckdb
 
+from pipelines.client.client import PAGE, FhirClient
 from pipelines.client.comparison import NOT_IN_FORCE, OWN_TIME, fingerprints, referred
 from pipelines.client.identifiers import IMPORTERS, identifier_of, record_of
-from pipelines.client.replies import RequestRefused, UnknownOutcome, resources_of
+from pipelines.client.replies import NoResult, RequestRefused, UnknownOutcome, resources_of
+from pipelines.client.threads import threads
 from pipelines.client.whole import AT_ONCE, LARGE, IncompleteSearch, WholeSearch
 from pipelines.loading.lookup import DAY
 from pipelines.loading.task_content import element_hashes
 from pipelines.session.key_spellings import read_today
 from pipelines.session.needed_reads import reading
 from pipelines.session.session import Session
-from pipelines.verifying.by_id import bodies_by_id
 from pipelines.verifying.staging import LIVE, StagingTable, number
+
+READS = 1_000
+"""The number of single reads that are queued at once."""
+
+
+def bodies_by_id(session: Session, kind: str, ids: Sequence[str]) -> Iterator[tuple[int, Collection[dict[str, Any]]]]:
+    """Yield the number of ids looked at, and their resources. A search reads many; those that it does not show are
+    read one by one, since only a read proves that a resource is gone.
+    """
+    client, alone = session.connection.client, list[str]()
+    with threads(session.pace.at_once, "by id") as pool:
+        parts = [*_parts(ids, PAGE)]
+        for part, found in zip(parts, pool.map(partial(client.read_many, kind), parts), strict=True):
+            alone += [name for name in part if name not in found]
+            yield len(found), found.values()
+        for part in _parts(alone, READS):
+            for body in pool.map(partial(_alone, client, kind), part):
+                yield 1, () if body is None else (body,)
+
+
+def _parts(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (ids[at : at + size] for at in range(0, len(ids), size))
+
+
+def _alone(client: FhirClient, kind: str, name: str) -> dict[str, Any] | None:
+    """Read one resource; return None if the target says that it is gone. Raises `UnknownOutcome` with the resource's
+    name.
+    """
+    try:
+        return client.read(kind, name)
+    except NoResult as error:
+        raise UnknownOutcome(f"{kind}/{name}: {error}") from None
+
 
 TRIES = (AT_ONCE, AT_ONCE, 1)
 """Pages that are read at once, in one reading after another until a reading is complete."""

@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.feeds.terms.numbers import NumberFormat
-from pipelines.validation.last_line import may_be_cut
 from pipelines.validation.outcome import ValidationResult
+from pipelines.validation.sifting import may_be_cut
 from tests.support import validating
 
 FEED = """

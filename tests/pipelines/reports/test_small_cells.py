@@ -10,8 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.reports.pseudonymous import copy, set_key, shown_tables
-from pipelines.reports.small_cells import left_out
+from pipelines.reports.pseudonymous import copy, left_out, set_key, shown_tables
 from pipelines.reports.tables import BrokenTable, ColumnOf, ReportTable
 
 BROKEN = ReportTable("t", "", (), (), (), (), "", "t.sql")

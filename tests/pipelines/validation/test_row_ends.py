@@ -8,8 +8,8 @@ import pytest
 
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation import bodies, grouping
+from pipelines.validation.bodies import RowEnds
 from pipelines.validation.outcome import ValidationResult
-from pipelines.validation.row_ends import RowEnds
 from tests.pipelines.validation.test_soundness import known  # noqa: F401 - a fixture
 from tests.support.validating import rows, validated
 
