@@ -60,11 +60,6 @@ class BlankAbove:
         return sorted([*(row.end for row in self._chunk.rows), *self._chunk.dropped, *self._headers])
 
 
-def last_line(chunk: Chunk, before: int) -> int:
-    """Return the last line of a chunk's rows, including the rows that were dropped from it."""
-    return max([before, *(row.end for row in chunk.rows[-1:]), *chunk.dropped])
-
-
 def usual(chunk: Chunk, width: int) -> int:
     """Return the usual number of filled cells: three of four rows fill no more. Rows of one cell do not count."""
     counts = sorted(filled_cells(row.cells) for row in chunk.good)
@@ -72,34 +67,21 @@ def usual(chunk: Chunk, width: int) -> int:
     return counts[len(counts) * 3 // 4] if counts else width
 
 
-def ends_aside(chunk: Chunk, width: int) -> bool:
-    """True if the last row of a chunk may be no record, or if the chunk has no row."""
-    return not chunk.rows or any(row.fault for row in chunk.rows) or is_aside(chunk.rows[-1].cells, width)
+def title_between(chunk: Chunk, usually: int, after: int, before: int, earlier: int) -> int:
+    """Return the line of a title among the last rows between two lines, 0 for none.
 
-
-class RowsByLine:
-    """The rows of a chunk by line, to look for titles among rows that are no records."""
-
-    def __init__(self, chunk: Chunk, width: int) -> None:
-        self._rows = chunk.rows
-        self._lines = [row.line for row in chunk.rows]
-        self._usual = usual(chunk, width)
-
-    def title(self, after: int, before: int, earlier: int) -> int:
-        """Return the line of a title among the last rows between two lines, 0 for none.
-
-        earlier: the line of a title directly above the chunk, if any.
-        """
-        first = bisect_right(self._lines, after)
-        for place in reversed(range(first, bisect_left(self._lines, before))):
-            row = self._rows[place]
-            cells = row.cells or [row.raw]
-            is_empty = is_aside(cells, self._usual)
-            if not (row.is_ragged or not row.cells or is_empty):
-                return 0
-            if (is_empty or not has_digits(cells)) and is_title(cells):
-                return self._lines[place]
-        return earlier if not after else 0
+    usually: the usual number of filled cells. earlier: the line of a title above all of these rows, if any.
+    """
+    of = attrgetter("line")
+    rows = chunk.rows[bisect_right(chunk.rows, after, key=of) : bisect_left(chunk.rows, before, key=of)]
+    for row in reversed(rows):
+        cells = row.cells or [row.raw]
+        is_empty = is_aside(cells, usually)
+        if not (row.is_ragged or not row.cells or is_empty):
+            return 0
+        if (is_empty or not has_digits(cells)) and is_title(cells):
+            return int(row.line)
+    return earlier
 
 
 def has_digits(cells: Sequence[str]) -> bool:
@@ -186,7 +168,7 @@ class SecondTables:
         self._headers += len(headers)
         blank = BlankAbove(chunk, headers, file.last)
         asides = list(asides_of(chunk, blank))
-        last = last_line(chunk, file.last)
+        last = max([file.last, *(row.end for row in chunk.rows[-1:]), *chunk.dropped])
         if file.fault:
             chunk.set_aside(0, file.fault)
         else:
@@ -202,16 +184,17 @@ class SecondTables:
     def _again(self, chunk: Chunk, headers: Sequence[int]) -> Iterator[tuple[int, ValueFault]]:
         """Yield the first repeated header after a title, with its fault."""
         file, after, width = self._file, 0, self._reader.width
-        if not (headers or ends_aside(chunk, width)):
+        is_sound = chunk.rows and not any(row.fault for row in chunk.rows)
+        if is_sound and not headers and not is_aside(chunk.rows[-1].cells, width):
             file.title = 0
             return
-        rows = RowsByLine(chunk, width)
+        usually = usual(chunk, width)
         for header in headers:
-            if title := rows.title(after, header, file.title):
+            if title := title_between(chunk, usually, after, header, file.title):
                 yield header, self._fault(_ANNOUNCED, title)
                 return
             file.title, after = 0, header
-        file.title = rows.title(after, sys.maxsize, file.title)
+        file.title = title_between(chunk, usually, after, sys.maxsize, file.title)
 
     def _otherwise(
         self, chunk: Chunk, asides: Sequence[AsideRow], blank: BlankAbove
