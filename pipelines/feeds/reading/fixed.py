@@ -6,7 +6,7 @@ from io import StringIO
 from operator import itemgetter
 
 from pipelines.feeds.reading.chunks import LONGEST_ROW
-from pipelines.feeds.reading.opening import NAME_THE_ENCODING, first_lines, open_text
+from pipelines.feeds.reading.opening import decoding, first_lines, open_text
 from pipelines.feeds.reading.packed import Content
 from pipelines.feeds.reading.row_faults import unreadable
 from pipelines.feeds.reading.tables import TableReader, TableRow
@@ -53,12 +53,8 @@ class FixedReader(TableReader):
             yield TableRow(self.counted.lines, cells, self._fault(text))
 
     def _next(self) -> str:
-        try:
+        with decoding(self.name, self._own.encoding):
             line = self._file.readline(LONGEST_ROW)
-        except UnicodeError:
-            raise UnreadableFile(
-                f"{self.name}: the file is not text in {self._own.encoding}; {NAME_THE_ENCODING}"
-            ) from None
         if len(line) >= LONGEST_ROW:
             raise UnreadableFile(
                 f"{self.name}: line {self.counted.lines + 1} is longer than 2 MiB; check that the file has line breaks"

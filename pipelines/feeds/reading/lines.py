@@ -4,11 +4,11 @@ import codecs
 import csv
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from io import StringIO
 
 from pipelines.feeds.reading.chunks import LONGEST_ROW, LineCounts, RowReader
-from pipelines.feeds.reading.opening import FEW_ZEROS, NAME_THE_ENCODING, ZEROS, first_lines, open_text
+from pipelines.feeds.reading.opening import FEW_ZEROS, ZEROS, decoding, first_lines, open_text
 from pipelines.feeds.reading.packed import Content
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import UnreadableFile
@@ -42,7 +42,7 @@ class Lines:
     def read(self) -> Iterator[str]:
         """Yield the lines that were given back, then the file's lines, and keep each in `taken`."""
         readline, taken, limit, again = self._file.readline, self.taken, LONGEST_LINE, self._again
-        try:
+        with self._decoding():
             while line := again.popleft() if again else readline(limit):
                 if len(line) >= limit:
                     endless = line.endswith("\0" * FEW_ZEROS)
@@ -53,13 +53,9 @@ class Lines:
                     line = line.removeprefix("\ufeff")
                 taken.append(line)
                 yield line
-        except UnicodeError:
-            raise self._no_text() from None
 
-    def _no_text(self) -> UnreadableFile:
-        return UnreadableFile(
-            f"{self._content.name}: the file is not text in {self._feed.encoding}; {NAME_THE_ENCODING}"
-        )
+    def _decoding(self) -> AbstractContextManager[None]:
+        return decoding(self._content.name, self._feed.encoding)
 
     def skip_breaks(self) -> int:
         """Skip the following lines that are only a line break; return their number.
@@ -80,11 +76,9 @@ class Lines:
 
     def _ahead(self) -> str:
         """Return the next lines of the file, complete unless the last is too long; empty at its end."""
-        try:
+        with self._decoding():
             block = self._file.read(AHEAD)
             return block if block.endswith("\n") else block + self._file.readline(LONGEST_LINE)
-        except UnicodeError:
-            raise self._no_text() from None
 
     def take(self) -> tuple[int, int, str]:
         """Return first line, number of lines and text of the lines read since the last call."""

@@ -8,7 +8,7 @@ from typing import Any
 from fhir_service.interface.json_text import NOT_READABLE, Malformed, parse_bounded
 from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader
 from pipelines.feeds.reading.lines import TextReader
-from pipelines.feeds.reading.opening import NAME_THE_ENCODING, open_text
+from pipelines.feeds.reading.opening import decoding, open_text
 from pipelines.feeds.reading.packed import Content
 from pipelines.feeds.reading.reject_marks import BAD_ID, DAMAGED, unmarked_line
 from pipelines.feeds.reading.row_faults import OUT_OF_RANGE, SourceRow, unfit, unreadable
@@ -106,12 +106,8 @@ class ArrayReader(RowReader):
     def _read(self) -> bool:
         """Read on: at least as much as is left in the buffer. Return False at the end of the file."""
         left = self._buffer[self._at :]
-        try:
+        with decoding(self.name, self.feed.encoding):
             more = self._file.read(max(BLOCK, len(left)))
-        except UnicodeError:
-            raise UnreadableFile(
-                f"{self.name}: the file is not text in {self.feed.encoding}; {NAME_THE_ENCODING}"
-            ) from None
         self._buffer, self._at = left + more, 0
         return bool(more)
 

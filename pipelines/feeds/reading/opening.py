@@ -3,6 +3,8 @@
 import codecs
 import io
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 from pipelines.feeds.reading.packed import GZIP, ZIP, ZSTANDARD, Content
@@ -28,6 +30,15 @@ def open_text(content: Content, feed: FeedFile, *, takes_array: bool = False) ->
         stream = content.open()
     errors = "surrogatepass" if encoding.startswith(_WIDE) else "surrogateescape"
     return io.TextIOWrapper(stream, _with_mark(start, encoding), errors, newline="")
+
+
+@contextmanager
+def decoding(name: str, encoding: str) -> Iterator[None]:
+    """Raise Unreadable for bytes that are no text in the encoding."""
+    try:
+        yield
+    except UnicodeError:
+        raise UnreadableFile(f"{name}: the file is not text in {encoding}; {NAME_THE_ENCODING}") from None
 
 
 def first_lines(content: Content, feed: FeedFile) -> list[str]:

@@ -6,7 +6,6 @@ from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -14,10 +13,9 @@ import numpy as np
 
 from pipelines.feeds.reading.chunks import CHUNK
 from pipelines.feeds.reading.packed import ALWAYS_TAKEN, MOST_TIMES
-from pipelines.feeds.reading.tables import TableReader, TableRow
+from pipelines.feeds.reading.tables import TableFileReader, TableRow
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.names import named_columns
-from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.times import in_hours
 from pipelines.home.batch import UnreadableFile
 
@@ -34,13 +32,8 @@ HAS_NO_TEXT = "bytes that are not UTF-8, or a day, a time or a zone that does no
 NO_TEXT = ValueFault("FEED-FILE-09", HAS_NO_TEXT)
 
 
-class ParquetReader(TableReader):
+class ParquetReader(TableFileReader):
     """A reader of a Parquet file. The line of a row is its number. nested: columns of lists or objects."""
-
-    def __init__(self, path: Path, name: str, feed: FeedFile) -> None:
-        super().__init__(name, feed)
-        self._path = path
-        self._numbers = feed.numbers
 
     def open(self) -> None:
         import pyarrow as pa

@@ -3,23 +3,16 @@
 import json
 from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 from pipelines.feeds.reading.chunks import LONGEST_ROW
 from pipelines.feeds.reading.parquet import NO_TEXT
-from pipelines.feeds.reading.tables import TableReader, TableRow
-from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.reading.tables import TableFileReader, TableRow
 from pipelines.home.batch import UnreadableFile, reading_file
 
 
-class QueriedReader(TableReader):
+class QueriedReader(TableFileReader):
     """A reader of the rows that a query returned."""
-
-    def __init__(self, path: Path, name: str, feed: FeedFile) -> None:
-        super().__init__(name, feed)
-        self._path = path
-        self._numbers = feed.numbers
 
     def open(self) -> None:
         with reading_file(self.name):

@@ -5,6 +5,7 @@ A cell is the text that a CSV would have. A row's raw text, as exported for a re
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader
@@ -67,3 +68,11 @@ class TableReader(RowReader):
                 raise UnreadableFile(f"{self.name}: row {line:,} is longer than 2 MiB; check that it is an export")
             chunk.add(SourceRow(cells, line, 1, text, fault))
             yield
+
+
+class TableFileReader(TableReader):
+    """A reader of a table in a file with numbers that are no texts."""
+
+    def __init__(self, path: Path, name: str, feed: FeedFile) -> None:
+        super().__init__(name, feed)
+        self._path, self._numbers = path, feed.numbers

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipelines.feeds.reading.chunks import Notice
 from pipelines.feeds.reading.formats import plain_number
-from pipelines.feeds.reading.tables import TableReader, TableRow
+from pipelines.feeds.reading.tables import TableFileReader, TableRow
 from pipelines.feeds.reading.workbook_parts import DAMAGED, MOST_MERGED, Place, SheetPart, Workbook, cell_name
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.names import named_columns
@@ -28,13 +28,11 @@ HEADER_WITHIN = 1_000
 MOST_NAMED = 20
 
 
-class WorkbookReader(TableReader):
+class WorkbookReader(TableFileReader):
     """A reader of one sheet of a workbook."""
 
     def __init__(self, path: Path, name: str, feed: FeedFile) -> None:
-        super().__init__(name, feed)
-        self._path = path
-        self._numbers = feed.numbers
+        super().__init__(path, name, feed)
         self._named = named_columns(feed)
 
     def open(self) -> None:
