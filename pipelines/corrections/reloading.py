@@ -9,14 +9,7 @@ from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.replies import NoResult, TargetUnusable
 from pipelines.corrections.missing_resources import lost_updates, not_there
 from pipelines.corrections.moved_resources import follow
-from pipelines.corrections.records import (
-    Piece,
-    count_records,
-    pieces_of,
-    read_versions,
-    there_again,
-    waiting_versions,
-)
+from pipelines.corrections.records import Piece, count_records, pieces_of, read_versions, there_again, waiting_versions
 from pipelines.ledger.former_versions import plan_anew, standing_again, undone, withdrawal_given_up
 from pipelines.ledger.row_fates import AGAIN
 from pipelines.ledger.rows import Outcome

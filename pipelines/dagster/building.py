@@ -55,11 +55,7 @@ def build_definitions(
     retention = retention_job(environ)
     queries = [query_job(names, feed) for feed in catalog.feeds if feed.file.query]
     return dg.Definitions(
-        assets=[
-            *([reference_asset(names)] if bundled else []),
-            *assets,
-            *report_assets(catalog.feeds, environ, home),
-        ],
+        assets=[*([reference_asset(names)] if bundled else []), *assets, *report_assets(catalog.feeds, environ, home)],
         asset_checks=[standing_check(names, catalog.feeds)],
         jobs=[*own, *imports, *queries, refresh, publication, retention],
         sensors=sensors_of(home, environ, catalog, imports, own, (publication, refresh)),

@@ -53,12 +53,7 @@ def report_jobs(names: DagsterNames) -> tuple[Job, Job]:
 
 
 def publishing_sensor(
-    names: DagsterNames,
-    home: Path,
-    feeds: Sequence[Feed],
-    publication: Job,
-    refresh: Job,
-    imports: Sequence[Job],
+    names: DagsterNames, home: Path, feeds: Sequence[Feed], publication: Job, refresh: Job, imports: Sequence[Job]
 ) -> dg.SensorDefinition:
     """Return the sensor. imports: the jobs that must have ended, including those of reference data."""
     stages = [key for feed in feeds for key in names.keys_of(feed).values()]

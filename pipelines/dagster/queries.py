@@ -31,9 +31,7 @@ def query_job(names: DagsterNames, feed: Feed) -> dg.JobDefinition:
                 raise dg.Failure("; ".join(each for each in sentences if each) or "see chartferry status")
 
     @dg.job(
-        name=name,
-        tags=names.tags,
-        description=f"Queries the database of the feed `{feed.name}`, and imports new rows.",
+        name=name, tags=names.tags, description=f"Queries the database of the feed `{feed.name}`, and imports new rows."
     )
     def query() -> None:
         ask()

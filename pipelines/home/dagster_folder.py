@@ -20,10 +20,7 @@ EVENTS_TOGETHER = 1000
 """Events that Dagster stores at once. Without this setting it stores each one alone."""
 BATCH_TAG = "chartferry/batch"
 FILE_TAG = "file"  # short: the list of runs shows few letters of a tag
-INTERVALS = {
-    "DAGSTER_EVENT_LOG_CONSUMER_DAEMON_INTERVAL_SECONDS": "3",
-    "FRESHNESS_DAEMON_INTERVAL_SECONDS": "120",
-}
+INTERVALS = {"DAGSTER_EVENT_LOG_CONSUMER_DAEMON_INTERVAL_SECONDS": "3", "FRESHNESS_DAEMON_INTERVAL_SECONDS": "120"}
 """Seconds between the daemon's looks for killed runs, and for late tables. Dagster's defaults are 5 and 30."""
 TOLD_TAG = "chartferry/command_line"
 """The tag of runs that only show what the command line did. Its value is the target."""

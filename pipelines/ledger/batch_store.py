@@ -13,15 +13,7 @@ from pathlib import Path
 
 from fhir_service.paths import exists, is_folder, matching
 from pipelines.home.batch import CONTROL, SOURCE, ReceivedFile, is_control, printable_name
-from pipelines.home.batch_files import (
-    REPLACED,
-    WITHOUT_ROWS,
-    files_of,
-    is_of,
-    is_source,
-    is_what_came,
-    mark_of,
-)
+from pipelines.home.batch_files import REPLACED, WITHOUT_ROWS, files_of, is_of, is_source, is_what_came, mark_of
 from pipelines.home.batch_log import BatchHistory, BatchLog, FileVersion, LogEntry, number_of
 from pipelines.home.deployment_owner import OWNER, is_owned, own
 from pipelines.home.files import sha256_of

@@ -179,13 +179,7 @@ class Ledger(BatchLedger):
 
     @verb
     def note_unchanged(
-        self,
-        target: str,
-        source: str,
-        resource_type: str,
-        batch_id: str,
-        lines: Collection[int],
-        keys: Collection[str],
+        self, target: str, source: str, resource_type: str, batch_id: str, lines: Collection[int], keys: Collection[str]
     ) -> None:
         """Note known records that came again unchanged, with the ledger's values. Otherwise like `note_repeats`."""
         now, stream, batch = self.now(), self.stream(target, source, resource_type), self.batch_number(target, batch_id)

@@ -98,10 +98,7 @@ def lay_out(ledger: LedgerAccess, lease: HeldRight, number: int) -> None:
 
 
 def claim(
-    ledger: Ledger,
-    target: str,
-    loader: str,
-    ends_all: Callable[[str], bool] = lambda _: False,
+    ledger: Ledger, target: str, loader: str, ends_all: Callable[[str], bool] = lambda _: False
 ) -> PartLease | None:
     """Take a part that is free, or whose worker is dead; return None if there is none now.
 

@@ -274,12 +274,7 @@ target, and none while the row is set aside.
 """
 Index("resubmission_of_reject", resubmission.c.target, resubmission.c.reject_id)
 
-lease = Table(
-    "lease",
-    metadata,
-    text_column("target", primary_key=True),
-    *holder_columns(),
-)
+lease = Table("lease", metadata, text_column("target", primary_key=True), *holder_columns())
 
 part = Table(
     "part",

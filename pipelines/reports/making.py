@@ -14,14 +14,7 @@ from pipelines.reports.dictionary import data_package, dbt_sources
 from pipelines.reports.ledger_inputs import bring_files, stage_ledger, stage_unanswered
 from pipelines.reports.remarks import remarked_tables
 from pipelines.reports.settings import ReportSettings
-from pipelines.reports.staging import (
-    FREE_TEXT,
-    MACROS,
-    READ,
-    SENDING_TIMES,
-    stage_files,
-    stage_publication,
-)
+from pipelines.reports.staging import FREE_TEXT, MACROS, READ, SENDING_TIMES, stage_files, stage_publication
 from pipelines.reports.sweep import Sweep
 from pipelines.reports.tables import ReportTable, report_tables
 from pipelines.reports.truths import check

@@ -22,12 +22,7 @@ from pipelines.reports.making import make_tables, write_files
 from pipelines.reports.newer_load import LOCK, tell_newer
 from pipelines.reports.page import page_of
 from pipelines.reports.publication import Publication, PublicationError, said_at, told_once
-from pipelines.reports.publication_folder import (
-    BESIDE,
-    built,
-    put_beside,
-    put_in_place,
-)
+from pipelines.reports.publication_folder import BESIDE, built, put_beside, put_in_place
 from pipelines.reports.settings import settings_of
 from pipelines.reports.sweep import Sweep, held_sweep
 

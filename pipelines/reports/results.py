@@ -63,11 +63,7 @@ class SearchesById(Protocol):
 
 
 def sweep_results(
-    client: SearchesById,
-    home: Path,
-    target: str,
-    clock: Callable[[], datetime] = now,
-    included: Path | None = None,
+    client: SearchesById, home: Path, target: str, clock: Callable[[], datetime] = now, included: Path | None = None
 ) -> int:
     """Read the results that the last swept reports name, and keep them; return how many the target has.
 

@@ -79,11 +79,7 @@ def now() -> datetime:
 
 
 def sweep(
-    client: SearchesPages,
-    home: Path,
-    target: str,
-    clock: Callable[[], datetime] = now,
-    resource_type: str = RESOURCE,
+    client: SearchesPages, home: Path, target: str, clock: Callable[[], datetime] = now, resource_type: str = RESOURCE
 ) -> Sweep:
     """Read all resources of a type and keep them. Safe to stop and repeat: files are only replaced whole.
 

@@ -25,11 +25,7 @@ def import_file(session: Session, waiting: WaitingFile, remap: bool = False) -> 
     """
     try:
         received = waiting.received or receive(
-            waiting.path,
-            waiting.feed,
-            session.home,
-            inbox=session.inbox,
-            batches=session.batches,
+            waiting.path, waiting.feed, session.home, inbox=session.inbox, batches=session.batches
         )
     except UnreadableFile as error:
         gone = not exists(waiting.path) and not is_link(waiting.path)

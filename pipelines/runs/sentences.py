@@ -7,10 +7,7 @@ from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.sums import total_said
 
 STAY = ("stays as it was", "stay as they were")
-BACK = (
-    "record is at the target under its key, but was",
-    "records are at the target under their keys, but were",
-)
+BACK = ("record is at the target under its key, but was", "records are at the target under their keys, but were")
 """The words for one row, and for several."""
 
 

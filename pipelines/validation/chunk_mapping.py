@@ -37,12 +37,7 @@ class ChunkMapper:
     """Mapper of one chunk after another. tables: the feed's crosswalks."""
 
     def __init__(
-        self,
-        feed: Feed,
-        header: list[str] | None,
-        file_name: str,
-        tables: Crosswalks,
-        known_as: Mapping[str, str],
+        self, feed: Feed, header: list[str] | None, file_name: str, tables: Crosswalks, known_as: Mapping[str, str]
     ) -> None:
         self._mapper = Mapper(feed, header, file_name, tables, known_as)
 

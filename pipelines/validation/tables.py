@@ -60,14 +60,7 @@ REJECTS = pa.schema(
 )
 """content_hash, text_hash: of a doubtful record's content, as those of accepted ones."""
 
-KNOWN = pa.schema(
-    {
-        **PLACE,
-        "patient_id": pa.string(),
-        "source_at": pa.string(),
-        "amount_cents": pa.int64(),
-    }
-)
+KNOWN = pa.schema({**PLACE, "patient_id": pa.string(), "source_at": pa.string(), "amount_cents": pa.int64()})
 """Doubtful records that the target has with exactly their content."""
 
 ANSWERS = pa.schema({"line": pa.int64(), "reject_id": pa.string()})
@@ -85,13 +78,7 @@ WARNINGS = pa.schema(
 """Warnings, in a file that exists only if there are any. `line` is null for a fault of a questionnaire."""
 
 SKIPPED = pa.schema(
-    {
-        **PLACE,
-        "first_line": pa.int64(),
-        "patient_id": pa.string(),
-        "source_at": TIME,
-        "amount_cents": pa.int64(),
-    }
+    {**PLACE, "first_line": pa.int64(), "patient_id": pa.string(), "source_at": TIME, "amount_cents": pa.int64()}
 )
 
 FILES = {"accepted": ACCEPTED, "rejects": REJECTS, "skipped": SKIPPED, "warnings": WARNINGS}

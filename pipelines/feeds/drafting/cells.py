@@ -141,10 +141,7 @@ def _is_amount(cell: str) -> bool:
 def read_otherwise(cells: Sequence[str], formats: Sequence[NumberFormat]) -> NumberFormat | None:
     """Return another number format that gives some cell another amount than the first; None if none does."""
     first, *others = formats
-    return next(
-        (other for other in others if any(_value(first, cell) != _value(other, cell) for cell in cells)),
-        None,
-    )
+    return next((other for other in others if any(_value(first, cell) != _value(other, cell) for cell in cells)), None)
 
 
 def _value(numbers: NumberFormat, cell: str) -> float | None:

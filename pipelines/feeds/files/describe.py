@@ -80,12 +80,7 @@ def _conditions(tests: dict[str, Test], between: str = " and ") -> str:
 
 
 def _condition(test: Test) -> str:
-    said = {
-        "is": test.is_,
-        "is not": test.not_,
-        "starts with": test.starts,
-        "does not start with": test.not_starts,
-    }
+    said = {"is": test.is_, "is not": test.not_, "starts with": test.starts, "does not start with": test.not_starts}
     words = [f"{word} {' or '.join(values)}" for word, values in said.items() if values]
     if test.present is not None:
         words.append("is there" if test.present else "is empty")

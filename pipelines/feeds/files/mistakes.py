@@ -44,10 +44,7 @@ _FORMS = {
     "database": "must be the name of an environment variable, such as TILL_URL",
 }
 """Keys whose value is a text of a certain form: one message for each mistake in it."""
-_EITHER = {
-    "max_rejects": "must be a number",
-    "sheet": "must be a sheet's name or its position (1 is the first)",
-}
+_EITHER = {"max_rejects": "must be a number", "sheet": "must be a sheet's name or its position (1 is the first)"}
 """Keys whose value is of one of two types: one message that replaces the mistakes for each type."""
 
 

@@ -245,13 +245,5 @@ def built_of_resource(key: str | None, rows: Sequence[Values], around: BuilderCo
 
 
 ANSWERS = RecordKind(
-    "answers",
-    ROOT,
-    "response_id",
-    COLUMNS,
-    build,
-    grouped=True,
-    member=ITEM,
-    whole=whole,
-    put_together=put_together,
+    "answers", ROOT, "response_id", COLUMNS, build, grouped=True, member=ITEM, whole=whole, put_together=put_together
 )
