@@ -125,7 +125,8 @@ def test_files_are_sorted_only_where_rows_of_a_record_stand_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """LEDGER-13: the rows of a response come together, in the order of the file."""
-    monkeypatch.setattr(grouping, "ROWS", 7)
+    for name, number in {"ROWS": 7, "BYTES_SORTED_AT_ONCE": 2_000, "LOOKED_AT": 2}.items():
+        monkeypatch.setattr(grouping, name, number)
     asked, text = watched(monkeypatch), Export(seed, apart=0.0 if seed < 2 else 0.05).text
     both_ways(text, known, tmp_path, monkeypatch, (grouping, "_stand_together", lambda _: False))
     assert asked == [seed < 2]
@@ -145,8 +146,10 @@ def test_rows_stand_together_when_no_other_is_between_them_and_they_are_not_too_
     monkeypatch.setattr(grouping, "MOST_ROWS", 3)
     asked = watched(monkeypatch)
     rows = [f"{key.strip('-')},p1,ab,,,,,{'one' if at % 2 else 'some'},a,," for at, key in enumerate(keys)]
-    checked("".join(f"{row}\n" for row in [HEADER, *rows]), known, tmp_path / "file")
+    _, files = checked("".join(f"{row}\n" for row in [HEADER, *rows]), known, tmp_path / "file")
     assert asked == [together]
+    said = [reason["message"] for row in files["rejects"] for reason in row["reasons"]]
+    assert said.count(grouping.SHARED) == (4 if keys == "aaaa" else 0)
 
 
 def test_own_words_are_not_remembered(known: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
