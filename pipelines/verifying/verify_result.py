@@ -29,8 +29,8 @@ MEANING = {
     "taken back": "taken back in the chart; chartferry undo BATCH, then import --again BATCH, loads the batch anew"
     " (not payments: those are entered in the chart)",
     "undo open": "an undo was cut off, and may have taken them back; chartferry undo BATCH finishes it",
-    "not taken back": "still at the target, and should be taken back; the next import does so (after a restore:"
-    " chartferry undo BATCH)",
+    "not taken back": "still at the target, and should be taken back; the import of their feed's next file does so"
+    " (after a restore: chartferry undo BATCH)",
     "shared": "several rows of the ledger name one resource",
     "double": "second copies that the ledger does not know; if nobody else made them, take them back in the chart",
     "unknown": (

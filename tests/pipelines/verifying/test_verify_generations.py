@@ -11,7 +11,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import records
 from tests.pipelines.verifying.test_verify import named
 from tests.support.exports import QUESTIONS, TASKS, feed_file, payments, put, tasks
-from tests.support.ledgers import lose_ledger
+from tests.support.ledgers import keep_ledger, lose_ledger
 
 ANSWERS = "response_id,patient_id,questionnaire,authored,author,encounter_id,note_id,question,answer_code,answer_text\n"
 
@@ -28,6 +28,22 @@ def test_of_a_record_that_was_superseded_the_newest_is_adopted_and_the_old_never
     asked("import")
     assert target.stored == before
     assert asked("import")["totals"] == {}
+
+
+@pytest.mark.long
+def test_a_response_that_a_lost_run_superseded_and_did_not_take_back_is_taken_back_by_the_next_file(
+    home, target, asked
+):
+    """CLI-CMD-17, LEDGER-08: the ledger is of yesterday, and the run was killed."""
+    target.additions, kept = False, []
+    supersede_one(home, target, asked, before_the_second=lambda: kept.append(keep_ledger(home)))
+    target.of("QuestionnaireResponse")[0]["status"] = "completed"
+    kept[0]()
+    assert asked("verify", "--adopt")["exit_code"] == 0
+    put(home, "forms-2.csv", "response_id,patient_id,questionnaire,question,answer_text\nr2,p1,q1,1,same\n")
+    asked("import")
+    statuses = [body["status"] for body in target.of("QuestionnaireResponse")]
+    assert statuses == ["entered-in-error", "completed", "completed"]
 
 
 @pytest.mark.long
