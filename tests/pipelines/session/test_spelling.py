@@ -126,11 +126,12 @@ def at_another_address(target, monkeypatch) -> None:
 
 
 def test_a_bare_target_under_another_address_gets_nothing_again(home, target, asked, chartferry, monkeypatch):
-    """LEDGER-01, CLI-CMD-19: until a person says that it is the one that it was."""
+    """LEDGER-01, CLI-CMD-19: until a person says that it is the one that it was. One resource of several tells."""
     target.additions = False
     path = home.parent / "payments.csv"
-    path.write_text(PAYMENTS)
+    path.write_text(PAYMENTS + "k2,p1,2.00,2026-01-01\n")
     asked("import", path)
+    last = target.stored.popitem()
     at_another_address(target, monkeypatch)
     code, _, err = chartferry("import", path)
     assert (code, len(target.of("PaymentNotice"))) == (UNUSABLE, 1)
@@ -138,9 +139,12 @@ def test_a_bare_target_under_another_address_gets_nothing_again(home, target, as
     code, _, err = chartferry("target", "--formerly", "http://elsewhere")
     assert (code, "nothing was sent to http://elsewhere" in err) == (4, True)
     assert chartferry("target", "--formerly", f"{target.url}/", "--why", "it has a name now")[0] == 0
-    path.write_text(PAYMENTS + "k2,p1,2.00,2026-01-01\n")
-    again = asked("import", path)
-    assert (again["totals"]["created"], again["totals"]["unchanged"], again["other_targets"]) == (1, 1, [])
+    target.stored.update([last])
+    path.write_text(PAYMENTS + "k2,p1,2.00,2026-01-01\nk3,p1,3.00,2026-01-01\n")
+    for created in (1, 0):
+        again = asked("import", path)
+        assert (again["totals"]["created"], again["totals"]["unchanged"]) == (created, 3 - created)
+        assert again["other_targets"] == []
     monkeypatch.setenv("FHIR_BASE_URL", target.url)
     assert asked("import", path)["totals"]["created"] == 0
     assert asked("verify")["differences"] == []
