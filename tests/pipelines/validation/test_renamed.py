@@ -216,6 +216,8 @@ def test_payments_whose_keys_a_spreadsheet_changed_are_stopped_until_a_person_sa
     decisions = json.loads(chartferry("status", name, "--json")[1])["batches"][0]["decisions"]
     assert [each["why"] for each in decisions] == ["the bank says so"]
     assert chartferry("import", "--new", "payments-none", "--again", name)[0] == 2
+    put(home, "payments-4.csv", head + "".join(rows).replace("00", "Z", 8))
+    assert asked("import")["batches"][0]["state"] == "stopped", "one file was confirmed, and no other"
 
 
 @pytest.mark.long
