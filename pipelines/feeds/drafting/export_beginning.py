@@ -73,7 +73,10 @@ def _others_inside(export: Export, tables: Sequence[Export]) -> Iterator[str]:
     looked_at = as_toml(Path(export.file_name).name)
     alike = {Path(table.file_name).name for table in tables if table.names and table.names == export.names}
     if same := ", ".join(map(as_toml, sorted(alike.intersection(export.beside))[:_NAMED])):
-        yield f"# DECIDE: drafted from {looked_at}; the same columns: {same}. For such records name them in files"
+        yield (
+            f"# DECIDE: drafted from {looked_at}; these have the same columns: {same}. If they hold such records too,"
+            " add them to files"
+        )
     if others := ", ".join(map(as_toml, sorted(set(export.beside) - alike)[:_NAMED])):
         yield (
             f"# DECIDE: drafted from {looked_at}; the archive also has {others}. If they belong together, draft"
