@@ -106,7 +106,12 @@ def _objects(lines: Sequence[str]) -> list[dict[str, object]]:
 
 
 def of_rows(rows: Sequence[Row], form: str, *, is_whole: bool = False) -> Export:
-    """Return an export of rows with their lines; one may be the header. is_whole: True if these are all rows."""
+    """Return an export of rows with their lines; one may be the header. is_whole: True if these are all rows.
+
+    Columns at the end that are empty in all rows are left out: spreadsheets write hundreds of them.
+    """
+    last = max((place for _, cells in rows for place, cell in enumerate(cells, 1) if cell.strip()), default=1)
+    rows = [(line, cells[:last]) for line, cells in rows]
     header, width = header_of(rows), width_of(rows)
     if header.place is None:
         first = next(place for place, (_, cells) in enumerate(rows) if len(cells) == width)

@@ -36,11 +36,12 @@ def test_a_guess_at_the_header_is_a_decision(content: str, line: str, tmp_path: 
 @pytest.mark.parametrize(
     ("content", "line"),
     [
+        (f"Receipt,Day{',' * 40}\n" + f"1,2024-05-01{',' * 40}\n" * 3, None),
         ("GAD1;GAD2;GAD3\n" + ROWS, None),
         (";;;\n;;;\n" + "Id;Sum;Day;By\n1;2.00;2024-05-01;x\n" * 2, "header = 3"),
         ("Report;;;\nId;Sum;Day;By\n" + "1;2.00;2024-05-01;x\n" * 3, "header = 2"),
     ],
-    ids=["names with figures", "lines of delimiters", "a title among delimiters"],
+    ids=["empty columns", "names with figures", "lines of delimiters", "a title among delimiters"],
 )
 def test_a_header_is_found_by_what_stands_below_it(content: str, line: str | None, tmp_path: Path) -> None:
     """FEED-FILE-08"""
