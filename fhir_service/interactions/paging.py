@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fhir_service.interactions.conditions import bad
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.store.bodies import StoredVersion
-from fhir_service.store.snapshots import Snapshot
+from fhir_service.store.snapshots import NewestSeen, Snapshot
 
 Pairs = Sequence[tuple[str, str]]
 _MOST_OFFSET = 2**31 - 1
@@ -32,7 +32,7 @@ class Page:
     total: int
     end: int
     found: Sequence[StoredVersion]
-    snapshot: Snapshot | None = None
+    snapshot: Snapshot | NewestSeen | None = None
 
     @property
     def patients(self) -> tuple[str, ...]:

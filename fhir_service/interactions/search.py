@@ -19,7 +19,7 @@ from fhir_service.interface.vocabulary import Param, Resource
 from fhir_service.store import page_bytes
 from fhir_service.store.bodies import SearchKey, StoredVersion
 from fhir_service.store.page_bytes import body_if_it_fits, end_of, that_fit
-from fhir_service.store.snapshots import Snapshot, first_snapshot, name_of, seen_by
+from fhir_service.store.snapshots import NewestSeen, Snapshot, first_snapshot, name_of, seen_by
 from fhir_service.store.tables import BODIES, NOT_REVOKED, TOKEN
 
 SNAPSHOT = "_snapshot"
@@ -45,8 +45,8 @@ class Query:
     count: int
     offset: int
     stable: bool = False
-    """True if all pages show the state of the first one, by a snapshot in their links."""
-    snapshot: Snapshot | None = None
+    """True if several processes write: all pages show the state of the first one, by a snapshot in their links."""
+    snapshot: Snapshot | NewestSeen | None = None
     token: str = ""
     """The hash of a token that the statement for the page has to confirm; empty if none."""
 
@@ -58,7 +58,8 @@ class Query:
     @property
     def question(self) -> SearchKey:
         """The query as a key of the cache."""
-        return SearchKey(self.resource.name, tuple(self.sent), self.count, self.offset)
+        state = [(SNAPSHOT, self.snapshot.text())] if self.snapshot else []
+        return SearchKey(self.resource.name, (*self.sent, *state), self.count, self.offset)
 
 
 def parse(
@@ -82,9 +83,11 @@ def parse(
     asked: dict[tuple[str, frozenset[str]], tuple[Param, list[str]]] = {}
     control: dict[str, str] = {}
     values: set[tuple[str, str]] = set()
+    known = {"_count", "_offset"} | ({"_sort"} if resource.sorts else set())
+    known |= {SNAPSHOT} if stable or any(name == "_sort" for name, _ in pairs) else set()
     for name, value in pairs:
         param = resource.param(name)
-        if name in ("_count", "_offset") or (name == "_sort" and resource.sorts) or (stable and name == SNAPSHOT):
+        if name in known:
             put_once(control, name, value)
             sent += [(name, value)] if name == "_sort" else []
         elif param is None or (name == "identifier" and not additions):
@@ -98,12 +101,12 @@ def parse(
     conditions = [condition(resource, param, wanted, site) for param, wanted in asked.values()]
     sort = _sort(resource, control.get("_sort"))
     size = min(whole_number(control, "_count", count), most)
-    snapshot = _snapshot(control[SNAPSHOT]) if SNAPSHOT in control else None
+    snapshot = _snapshot(control[SNAPSHOT], Snapshot if stable else NewestSeen) if SNAPSHOT in control else None
     return Query(resource, sent, conditions, sort, size, whole_number(control, "_offset", 0), stable, snapshot)
 
 
-def _snapshot(text: str) -> Snapshot:
-    found = Snapshot.parse(text)
+def _snapshot(text: str, kind: type[Snapshot | NewestSeen]) -> Snapshot | NewestSeen:
+    found = kind.parse(text)
     if found is None:
         raise bad(SNAPSHOT, "the value from the link of a search page is expected, unchanged")
     return found
@@ -112,7 +115,7 @@ def _snapshot(text: str) -> Snapshot:
 def at_hand(reader: ResourceReader, query: Query) -> Page | None:
     """Return the page of a search if it is in memory. Never waits."""
     found = reader.bodies.page(query.question)
-    return _filled(query, *found) if found else None
+    return _filled(query, *found, query.snapshot) if found else None
 
 
 def run(reader: ResourceReader, query: Query) -> Page:
@@ -125,6 +128,7 @@ def run(reader: ResourceReader, query: Query) -> Page:
 
 def _read_from(state: StoreState, query: Query) -> Page:
     snapshot = query.snapshot
+    assert not isinstance(snapshot, NewestSeen)  # noqa: S101 - those are of stores that one process owns
     if snapshot and snapshot.epoch != state.epoch:
         raise bad(SNAPSHOT, "the database has been restored or taken over since this search began: search again")
     is_counted = snapshot is not None and snapshot.search == query.name
@@ -175,13 +179,17 @@ def _read_alone(reader: ResourceReader, query: Query) -> Page:
     Select the ids first, from narrow columns, then the bodies of the page by their ids. Selecting bodies by a range of
     numbers would unpack all bodies in the range.
     """
+    snapshot = query.snapshot
     with reader.state() as state:
         total = state.connection.execute(_count(query)).scalar_one()
         ids = [each for _, each in _rows(state, query, total)]
         found = state.first_bodies(query.resource, ids)
-        if len(found) == len(ids):
+        if query.sort and snapshot is None and query.offset + len(found) < total:
+            newest = select(func.max(BODIES[query.resource.name].c.seq))
+            snapshot = NewestSeen(state.connection.execute(newest).scalar_one())
+        if len(found) == len(ids) and snapshot == query.snapshot:
             state.keep_page(query.question, total, ids)
-    return _filled(query, total, found, is_cut=len(found) < len(ids))
+    return _filled(query, total, found, snapshot, is_cut=len(found) < len(ids))
 
 
 def _read_on(reader: ResourceReader, query: Query) -> Page | None:
@@ -220,7 +228,11 @@ def _rows(state: StoreState, query: Query, total: int) -> list[tuple[int, str]]:
 
 
 def _filled(
-    query: Query, total: int, found: list[StoredVersion], snapshot: Snapshot | None = None, is_cut: bool = False
+    query: Query,
+    total: int,
+    found: list[StoredVersion],
+    snapshot: Snapshot | NewestSeen | None = None,
+    is_cut: bool = False,
 ) -> Page:
     """Return a page with as many of the resources as fit. is_cut: `found` lacks some already."""
     shown = found[: that_fit([len(one.body) for one in found])]

@@ -64,6 +64,30 @@ class Snapshot(NamedTuple):
         return or_(table.c.seq <= floor, func.pg_visible_in_snapshot(xid, seen))
 
 
+class NewestSeen(NamedTuple):
+    """The number of the newest resource that the first page of a sorted search saw, where one process owns the store.
+
+    Without it, a resource that comes between two pages may go before those shown, which are then shown twice. In the
+    order of creation it goes behind them.
+    """
+
+    seq: int
+
+    def text(self) -> str:
+        """Return the number as text for links."""
+        return str(self.seq)
+
+    @classmethod
+    def parse(cls, text: str) -> "NewestSeen | None":
+        """Return the number in a link; None for a text that is not one."""
+        return cls(int(text)) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
+
+    def has_seen(self, table: Table) -> ColumnElement[bool]:
+        """Return the condition of the rows in a resource's table that the first page saw."""
+        seen: ColumnElement[bool] = table.c.seq <= self.seq
+        return seen
+
+
 class _PgSnapshot(UserDefinedType[str]):
     """PostgreSQL's type `pg_snapshot`."""
 
