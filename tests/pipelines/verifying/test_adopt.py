@@ -227,19 +227,23 @@ def told_back(home, chartferry):
 
 
 @pytest.mark.alike
-@pytest.mark.parametrize("older", [False, True], ids=["lost", "of before the undo"])
-def test_what_was_made_anew_is_adopted_and_not_what_was_taken_back(home, target, asked, older):
-    """CLI-CMD-17, CLI-CMD-18"""
+@pytest.mark.parametrize("kept", [None, "before the undo", "after the undo"])
+def test_what_was_made_anew_is_adopted_and_not_what_was_taken_back(home, target, asked, kept):
+    """CLI-CMD-17, CLI-CMD-18: nor when it is taken back and made anew once more."""
     tasks(home, "k1")
     batch = asked("import")["batches"][0]["batch_id"]
     put_back = keep_ledger(home)
     asked("undo", batch)
+    put_back = keep_ledger(home) if kept == "after the undo" else put_back
     asked("import", "--again", batch)
-    put_back() if older else lose_ledger(home)
+    put_back() if kept else lose_ledger(home)
     [standing] = [body["id"] for body in target.of("Task") if body["status"] == "requested"]
     assert asked("verify", "--adopt")["exit_code"] == 0
     assert [made for _, made in records(home).values()] == [standing]
     assert asked("verify")["differences"] == []
+    asked("undo", batch)
+    asked("import", "--again", batch)
+    assert sorted(body["status"] for body in target.of("Task")) == ["cancelled", "cancelled", "requested"]
 
 
 def test_what_changes_an_earlier_batch_is_set_aside_again(home, target, asked, additions):
