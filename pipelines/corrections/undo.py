@@ -53,6 +53,7 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> UndoResult:
             session.decide("undo", [batch_id])
             if is_going_on:
                 give_up_unsent(session, lease, batch_id)
+                done.ended = end_unfinished(session, batch_id)
         progress.stage("undo (dry run)" if dry_run else "undo", batch_id, count_records(session, batch_id, LEFT))
         for piece in filter(None, _to_undo(session, batch_id, dry_run)):
             _undo_piece(session, lease, piece, done)
@@ -64,8 +65,7 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> UndoResult:
             )
         done.replaced = count_replaced(session, batch_id)
         if is_going_on and is_unfinished(session, batch_id):
-            done.ended = dry_run or (not done.unusable and end_unfinished(session, batch_id))
-            done.unfinished = not done.ended
+            done.ended, done.unfinished = dry_run, not dry_run
         progress.end("", "stopped" if done.unusable else "done")
     return done
 

@@ -26,9 +26,12 @@ def give_up_unsent(session: Session, lease: Lease, batch_id: str) -> None:
 
 
 def end_unfinished(session: Session, batch_id: str) -> bool:
-    """End a batch whose unsent rows are given up; return False if it goes on, since rows of it are still in doubt."""
+    """End a batch whose unsent rows are given up; return False if it has finished, or rows are in doubt still.
+
+    It ends before its resources are taken back, so that no import goes on with it if the undo is cut off.
+    """
     ledger, target = session.ledger, session.target
-    if count_records(session, batch_id, UNDECIDED):
+    if not is_unfinished(session, batch_id) or count_records(session, batch_id, UNDECIDED):
         return False
     said, runs = ENDED_BY_UNDO.format(batch_id), ledger.runs(target, batch_id)
     with ledger.transaction():

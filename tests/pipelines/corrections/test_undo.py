@@ -284,6 +284,18 @@ def test_an_undo_ends_a_batch_whose_load_was_cut_off_until_it_is_loaded_again(ho
     assert asked_of_status(chartferry)[0]["state"] == "finished"
 
 
+def test_no_import_goes_on_with_a_batch_whose_undo_was_cut_off(home, target, asked, chartferry, cut_off, monkeypatch):
+    """CLI-CMD-10: the batch ends before the first resource is taken back."""
+    batch, sent = cut_off("intend")
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.corrections.undo.undone", Mock(side_effect=KeyboardInterrupt))
+        assert chartferry("undo", batch)[0] == INTERRUPTED
+    asked("import")
+    assert len(target.of("Task")) == sent
+    assert asked("undo", batch)["exit_code"] == 0
+    assert {body["status"] for body in target.of("Task")} == {"cancelled"}
+
+
 def test_a_batch_that_undo_ended_before_a_row_was_sent_loads_again(home, target, asked, chartferry, monkeypatch):
     """CLI-CMD-18: nothing of it was taken back, and `--again` said that there was nothing to load."""
     tasks(home, "k1", "k2")
