@@ -256,8 +256,8 @@ def by_day(payments: Iterable[tuple[str, str, int]]) -> dict[str, dict[str, int]
     }
 
 
-def test_the_evidence_comes_to_what_the_files_and_the_service_say_without_it(home, first):
-    """EVID-01: by day and patient, to the cent. The test reads files and target without code of ours."""
+def test_the_evidence_equals_an_independent_count_of_files_and_service(home, first):
+    """EVID-01: by day and patient, to the cent."""
     done = run("chartferry", "--home", home, "evidence", "--json")
     found = json.loads(done.stdout)
     exported = exported_payments()
@@ -330,7 +330,7 @@ def test_forty_questions_of_analysts_have_the_answers_that_the_rows_give(home: P
 
 
 @pytest.mark.long
-def test_the_same_files_again_create_nothing_and_disturb_no_reader(home, first, in_service):
+def test_a_second_import_of_the_files_creates_nothing_and_disturbs_no_reader(home, first, in_service):
     """LEDGER-02, REPORT-04, REPORT-05: while the import runs, one reader keeps the file open and others come and go."""
     database = home / "published" / "reports.duckdb"
     before = batches_in(database)

@@ -115,7 +115,7 @@ def test_an_asset_shows_its_counts_as_plots(page: Page) -> None:
     expect(page.locator("canvas").first).to_be_visible()
 
 
-def test_the_report_page_opens_from_the_disk_and_asks_nobody_for_anything(page: Page, up: Standing) -> None:
+def test_the_report_page_opens_from_the_disk_and_requests_nothing_else(page: Page, up: Standing) -> None:
     """STATE-HOME-04: one self-contained file, whose charts have their tables with them."""
     asked: list[str] = []
     told: list[str] = []

@@ -99,7 +99,7 @@ def test_an_unknown_outcome_makes_no_second_one_and_is_never_taken_for_known(sha
 
 @pytest.mark.crossed
 @pytest.mark.parametrize("answer", NOT_DONE.values(), ids=NOT_DONE)
-def test_what_was_surely_not_done_is_tried_again(shared, answer):
+def test_a_write_that_was_surely_not_done_is_sent_again(shared, answer):
     """LEDGER-11"""
     work, before = shared, len(shared.target.stored)
     work.target.faults = [Said(*answer)] * 2
@@ -117,7 +117,7 @@ def test_a_bundle_that_is_refused_as_a_whole_goes_in_parts(at, status):
 
 
 @pytest.mark.parametrize("status", [404, 405, 412])
-def test_a_target_that_takes_no_bundles_is_said_and_no_row_is_refused_for_it(at, status):
+def test_a_target_that_refuses_bundles_ends_the_load_with_a_message_and_refuses_no_row(at, status):
     work = at(True)
     work.target.faults = [Said(status, OUTCOME)]
     loaded = work.run([payment(1)])
@@ -146,7 +146,7 @@ def test_a_size_that_was_too_large_is_remembered_for_the_rest_of_the_load(at):
 
 
 @pytest.mark.long
-def test_one_row_that_is_too_large_makes_no_small_bundles_of_the_others(at):
+def test_one_row_that_is_too_large_does_not_keep_the_bundles_of_the_others_small(at):
     work = at(True)
     work.target.heaviest = 400_000
     rows = [payment(number) for number in range(2000)]

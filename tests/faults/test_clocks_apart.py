@@ -219,7 +219,7 @@ def test_versions_follow_one_another_and_a_condition_holds_whatever_the_clocks_s
     assert len(ahead.get(f"/Task{path}/_history").json()["entry"]) == 4
 
 
-def test_of_two_creates_under_one_condition_one_is_made(services: list[httpx.Client]) -> None:
+def test_of_two_simultaneous_creates_under_one_condition_one_is_made(services: list[httpx.Client]) -> None:
     """SCALE-01"""
     with ThreadPoolExecutor(2) as threads:
         for number in range(100, 120):

@@ -84,7 +84,9 @@ def test_store_ledger_and_source_agree_after_a_death(mortal, tmp_path, victim, w
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("what", WORKS)
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_the_same_in_every_work_and_at_other_moments(mortal, tmp_path, victim, what, seed):
+def test_store_ledger_and_source_agree_after_a_death_in_every_operation_at_more_moments(
+    mortal, tmp_path, victim, what, seed
+):
     """LEDGER-01, LEDGER-05, LEDGER-08, EXTRA-05"""
     number = 10 + (VICTIMS.index(victim) * len(WORKS) + WORKS.index(what)) * 10 + seed
     killed_on_the_way(mortal, tmp_path / "home", victim, what, number)

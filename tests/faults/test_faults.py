@@ -89,6 +89,6 @@ def test_store_ledger_and_source_agree_after_a_fault_at_any_moment(run, operatio
 
 @pytest.mark.long
 @pytest.mark.parametrize("operation", OF_CELLS, ids=", ".join)
-def test_the_same_with_other_rows_and_dice(run, operation):
+def test_store_ledger_and_source_agree_after_faults_with_other_rows_and_seeds(run, operation):
     """LEDGER-01, LEDGER-05, LEDGER-06, LEDGER-08, EXTRA-05: five runs in each cell."""
     agree(run, operation, RUNS_A_CELL, first=len(CELLS))

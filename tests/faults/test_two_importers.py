@@ -76,7 +76,7 @@ def test_two_importers_make_nothing_twice_and_say_what_they_do(target, tmp_path,
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(1, 21))
-def test_the_same_twenty_times(target, tmp_path, monkeypatch, number):
+def test_two_importers_make_nothing_twice_in_twenty_repetitions(target, tmp_path, monkeypatch, number):
     """LEDGER-01, LEDGER-10"""
     texts = at_once(target, tmp_path / "home", monkeypatch, number)
     assert any(SAYS.search(text) for text in texts), texts

@@ -25,7 +25,9 @@ def asked(url: str, method: str, path: str) -> bool:
     ("moment", "stored", "answered"),
     [(ARRIVES, 1, False), (AT_WORK, 2, False), (DONE, 2, False), (HEARD, 2, True), (LOOKED_UP, 2, True)],
 )
-def test_a_moment_comes_at_its_place_on_the_way_of_the_second_write(moment: str, stored: int, answered: bool) -> None:
+def test_each_moment_of_the_second_write_is_reached_before_or_after_the_target_has_it(
+    moment: str, stored: int, answered: bool
+) -> None:
     """TARGET-03"""
     moments = Moments(random.Random(1))
     with serving(FakeTarget()) as target:

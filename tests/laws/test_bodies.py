@@ -182,7 +182,7 @@ def test_reads_beside_updates_loads_and_batches_show_what_was_acknowledged(fresh
     assert service.service.metrics.text().count(b"fhir_cache_reads_total{") == 4
 
 
-def test_what_is_loaded_is_read_at_once(fresh_service: Running, tmp_path: Path) -> None:
+def test_a_loaded_report_is_read_with_its_new_content_at_once(fresh_service: Running, tmp_path: Path) -> None:
     service, file = fresh_service.service, tmp_path / "more.ndjson"
     for family in ("Before", "After"):
         file.write_text(json.dumps({"resourceType": "Patient", "id": "new", "name": [{"family": family}]}) + "\n")

@@ -12,7 +12,7 @@ STEPS = 8
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_is_done_in_whatever_order_chart_and_ledger_agree(seed, additions, home, target, asked, chartferry):
+def test_chart_and_ledger_agree_after_any_sequence_of_commands(seed, additions, home, target, asked, chartferry):
     """LEDGER-02, LEDGER-08, CLI-CMD-17"""
     sequence = Sequence(home, target, asked, chartferry, random.Random(seed))
     sequence.new()

@@ -54,7 +54,7 @@ def living(target):
 
 @pytest.mark.parametrize("shared", [False, True], ids=["a ledger each", "a shared ledger"])
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_two_homes_do_in_whatever_order_no_record_is_there_twice(
+def test_no_record_is_there_twice_after_any_commands_of_two_homes(
     seed, shared, home, target, capsys, monkeypatch, request
 ):
     """LEDGER-01, LEDGER-15, STATE-HOME-02"""

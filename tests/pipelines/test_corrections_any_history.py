@@ -326,6 +326,6 @@ def history(home, target, chartferry):
 
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 @pytest.mark.parametrize("seed", range(32))
-def test_whatever_is_corrected_in_whatever_order_nothing_is_there_twice_or_lost_unseen(seed, additions, history):
+def test_after_any_corrections_no_record_is_there_twice_or_lost_unseen(seed, additions, history):
     """LEDGER-01, LEDGER-07, CLI-CMD-05"""
     history(seed, additions)

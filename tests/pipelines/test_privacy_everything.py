@@ -239,7 +239,7 @@ def test_everything_is_switched_on_and_the_markers_came_through(everything: Ever
     assert stages >= {"map", "rule", "load"}
 
 
-def test_nothing_of_a_person_is_said_or_sent(everything: Everything) -> None:
+def test_no_personal_data_is_printed_or_sent(everything: Everything) -> None:
     """REPORT-25: traces, lineage, alerts, events, metrics, the audit, and what commands print."""
     found = {path: kinds for path, body in everything.heard.bodies if (kinds := kinds_in(body))}
     said = {words: kinds for words, text in everything.said.items() if (kinds := kinds_in(text.encode()))}

@@ -67,7 +67,7 @@ def lay_snares(home: Path, target: FakeTarget) -> None:
 
 
 @pytest.mark.parametrize("where", [pytest.param("nowhere", marks=pytest.mark.long), *every_second(CRASHES)])
-def test_a_failure_of_the_command_tells_no_value(
+def test_a_failing_command_shows_no_value_of_a_row(
     where: str, home: Path, target: FakeTarget, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """REPORT-25: one line with the class and the place of a fault, whatever its text holds."""
@@ -88,10 +88,10 @@ def test_a_failure_of_the_command_tells_no_value(
     "where",
     [pytest.param(each, marks=() if each == "load, deeper" else pytest.mark.long) for each in CRASHES],
 )
-def test_a_failure_under_dagster_tells_no_value(
+def test_a_failing_run_of_dagster_shows_no_value_of_a_row(
     where: str, home: Path, target: FakeTarget, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """REPORT-25: neither its event log nor what it prints; nor do the runs before it, that nothing strikes."""
+    """REPORT-25: neither in its event log nor in its output."""
     lay_snares(home, target)
     if "deeper" in where:  # what strikes is no publication
         publish_only(monkeypatch, "import_row", "reject_reason", "payment", "task")
@@ -135,7 +135,7 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("sensor", LOOKS)
-def test_a_failure_of_a_sensor_tells_no_value(
+def test_a_failing_sensor_shows_no_value_of_a_row(
     sensor: str, home: Path, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """REPORT-25: Dagster keeps the errors of looks, with their causes."""

@@ -23,7 +23,7 @@ def echo(server: socket.socket) -> None:
             connection.sendall(part)
 
 
-def test_a_slow_line_hands_on_all_that_is_said_later() -> None:
+def test_a_slow_line_delivers_all_bytes_after_its_delay() -> None:
     said = bytes(range(256)) * 2_000
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=echo, args=(server,), daemon=True).start()
@@ -40,13 +40,13 @@ def test_a_slow_line_is_never_early() -> None:
     assert lateness(0.05, times=40)[0] >= 0
 
 
-def test_the_rate_of_a_load_is_told_tenth_by_tenth() -> None:
+def test_the_rate_of_a_load_is_computed_for_each_tenth() -> None:
     moments = Moments()
     moments.load = [(0.0, 0)] + [(1.0 + 0.1 * part, 10_000 * (part + 1)) for part in range(9)] + [(3.8, 100_000)]
     assert moments.tenths() == pytest.approx([10_000, *[100_000] * 8, 5_000])
 
 
-def test_a_short_load_tells_no_rates() -> None:
+def test_a_short_load_has_no_rates() -> None:
     moments = Moments()
     assert moments.tenths() == []
     moments.load = [(0.0, 0), (1.0, 500)]

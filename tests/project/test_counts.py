@@ -55,7 +55,7 @@ def test_no_sentence_has_a_plural_behind_a_number_that_may_be_one():
 
 
 @pytest.mark.parametrize(("number", "said"), [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (1200, "1,200 rows")])
-def test_a_number_is_told_with_its_noun(number, said):
+def test_a_count_is_written_with_its_noun_in_the_right_number(number, said):
     assert counted(number, "row") == said
 
 

@@ -22,7 +22,7 @@ def test_each_value_of_each_parameter_is_tried_and_few_combinations_are(sizes: t
     assert kept == covering(cases), "always the same"
 
 
-def test_what_is_no_whole_product_is_covered_too() -> None:
+def test_cases_that_are_no_full_product_of_parameters_are_covered_too() -> None:
     assert covering([(0, 0), (0, 1), (1, 1)]) >= {(0, 0), (1, 1)}
 
 
@@ -54,28 +54,28 @@ def test_a_file_loses_what_it_runs_on_only_where_it_has_one_case(seed: int) -> N
 
 
 @pytest.mark.parametrize("one", ["duckdb", "with additions", "sqlite"])
-def test_one_case_alone_runs_where_there_are_others_at_once_or_doubles(one: str) -> None:
+def test_a_single_case_runs_on_the_ground_with_more_to_find(one: str) -> None:
     other = "bare" if one == "with additions" else "postgresql"
     assert on_one_ground_each([((one,), ("a",)), ((other,), ("a",))]) == {((other,), ("a",))}
 
 
-def test_what_runs_on_one_thing_alone_is_kept() -> None:
+def test_a_case_that_runs_on_one_ground_only_is_kept() -> None:
     cases: list[tuple[tuple[str, ...], tuple[str, ...]]] = [((), ("a",)), ((), ("b",)), (("bare",), ("c",))]
     assert on_one_ground_each(cases) == set(cases)
 
 
-def test_of_two_tests_each_tries_every_second_value_and_both_try_all() -> None:
+def test_two_tests_try_every_second_value_each_and_together_all() -> None:
     kept = [[each.values for each in every_second("abc", first) if not each.marks] for first in (0, 1)]
     assert kept == [[("a",), ("c",)], [("b",)]]
 
 
-def test_values_that_come_together_are_one_parameter() -> None:
+def test_values_of_one_joint_parameter_count_as_one() -> None:
     ids = [["400-page", "bare"], ["400-nothing", "bare"], ["400-page", "whole"], ["400-nothing", "whole"]]
     tests = [SimpleNamespace(callspec=SimpleNamespace(_idlist=each)) for each in ids]
     assert _cases(tests) == [(0, 0), (1, 0), (0, 1), (1, 1)]  # type: ignore[arg-type]
 
 
-def test_of_cases_that_are_alike_the_first_is_tried_on_whatever_its_file_runs_on() -> None:
+def test_of_similar_cases_the_first_runs_on_every_ground_of_its_file() -> None:
     ids = [["400", "duckdb"], ["400", "postgresql"], ["404", "duckdb"], ["404", "postgresql"]]
     tests: list[Any] = [SimpleNamespace(nodeid="t[x]", callspec=SimpleNamespace(_idlist=each)) for each in ids]
     assert list(_beside_the_first(tests)) == tests[2:]

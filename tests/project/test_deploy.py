@@ -64,7 +64,7 @@ def test_the_home_in_the_image_is_that_of_earlier_ones_and_the_runbook_knows_it(
     assert f":{said['CHARTFERRY_HOME']}/inbox/`" in (DOCS / "scaling.md").read_text()
 
 
-def test_whoever_starts_the_import_again_names_its_profile() -> None:
+def test_the_runbook_restarts_the_import_with_its_profile() -> None:
     rows = (DOCS / "scaling.md").read_text().splitlines()
     again = [row.split("|")[2] for row in rows if row.startswith(("| upgrade | back up", "| restore | `--profile"))]
     assert len(again) == 2

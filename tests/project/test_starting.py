@@ -79,6 +79,6 @@ def test_a_service_that_a_command_starts_ends_as_a_child_of_it_would(tmp_path: P
     assert not psutil.pid_exists(number)
 
 
-def test_what_python_reads_at_its_start_starts_it_truly() -> None:
+def test_a_variable_that_python_reads_at_its_start_prevents_a_fork_from_the_warm_process() -> None:
     with start([sys.executable, "-m", "fhir_service", "--help"], env=environment(PYTHONHASHSEED="1")) as process:
         assert isinstance(process, subprocess.Popen)

@@ -147,7 +147,7 @@ def test_no_module_changes_another():
     assert not changes
 
 
-def test_what_cannot_be_looked_at_is_not_taken_for_absent():
+def test_no_module_takes_an_unreadable_path_for_an_absent_one():
     """`Path.exists` and its kin say no to any error since Python 3.14, and `Path.glob` passes over it since 3.13; the
     functions of `paths` raise it."""
     asked = {

@@ -59,8 +59,8 @@ def statuses(responses: list[httpx.Response]) -> Counter[int]:
     return Counter(response.status_code for response in responses)
 
 
-def test_different_encounters_are_answered_at_once(fresh_service: Running) -> None:
-    """QR-CREATE-07: creates that reference different encounters are all accepted."""
+def test_simultaneous_responses_to_different_encounters_are_all_created(fresh_service: Running) -> None:
+    """QR-CREATE-07"""
     encounters = ["e1", "e2", "e5"]
     bodies = [answers(fresh_service, encounter={"reference": f"Encounter/{id}"}) for id in encounters]
     responses = at_once(fresh_service, [("/QuestionnaireResponse", body, {}) for body in bodies])
@@ -88,7 +88,7 @@ def test_payments_at_once_never_exceed_the_balance(fresh_service: Running) -> No
     assert from_json(fresh_service.client.get("/PaymentNotice?request=p1&_count=0").content)["total"] == 7
 
 
-def test_of_equal_conditional_creates_at_once_one_creates(fresh_service: Running) -> None:
+def test_of_simultaneous_equal_conditional_creates_one_creates(fresh_service: Running) -> None:
     """EXTRA-COND-07: the others answer 200 with its location."""
     condition = {"if-none-exist": "identifier=urn:x|1"}
     body = payment(1) | {"identifier": [{"system": "urn:x", "value": "1"}]}

@@ -43,7 +43,7 @@ def everything() -> list[tuple[str, tuple[str, ...]]]:
     return [(case.id, case.proves) for case in cases()] + [(found.id, found.proves) for found in scenarios()]
 
 
-def test_what_is_not_covered_is_listed_with_its_reason() -> None:
+def test_exactly_the_uncovered_requirements_are_listed_with_a_reason() -> None:
     listed = uncovered()
     missing = of_areas() - named()
     unlisted, covered = sorted(missing - set(listed)), sorted(set(listed) - missing)

@@ -47,12 +47,12 @@ DIFFERENT: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("expected", "actual"), SAME)
-def test_what_is_expected_makes_no_difference(expected: Any, actual: Any) -> None:
+def test_a_body_as_expected_gives_no_difference(expected: Any, actual: Any) -> None:
     assert differences(expected, actual, WORDS) == []
 
 
 @pytest.mark.parametrize(("expected", "actual"), DIFFERENT)
-def test_what_is_not_expected_is_a_difference(expected: Any, actual: Any) -> None:
+def test_a_body_that_deviates_gives_one_difference(expected: Any, actual: Any) -> None:
     assert len(differences(expected, actual, WORDS)) == 1
 
 

@@ -62,7 +62,7 @@ def fetched(host: Callable[[httpx.Request], httpx.Response], folder: Path, **env
     return fetch_published(MANIFEST, folder, environ, transport=httpx.MockTransport(host))
 
 
-def test_what_can_be_imported_is_fetched_with_the_token(tmp_path: Path) -> None:
+def test_files_of_importable_types_are_fetched_with_the_token_of_the_target(tmp_path: Path) -> None:
     """CLI-IMPORT-13"""
     said = json.loads(manifest("a.ndjson", "https://there.example/b", requiresAccessToken=True))
     said["output"].insert(0, {"type": "Patient", "url": "https://elsewhere.example/p"})
@@ -79,7 +79,7 @@ def test_what_can_be_imported_is_fetched_with_the_token(tmp_path: Path) -> None:
     assert len(host.asked) == 4, "what is there whole is not fetched again"
 
 
-def test_a_file_that_was_cut_off_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_download_that_was_cut_off_continues_where_it_ended(tmp_path: Path) -> None:
     """CLI-IMPORT-13"""
     host = Host(manifest("a"), {"a": LINES}, cut=100)
     [file] = fetched(host, tmp_path)
@@ -121,7 +121,7 @@ BAD: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_manifest_that_cannot_be_used_is_said_in_one_sentence(tmp_path: Path, case: str) -> None:
+def test_an_unusable_manifest_ends_with_one_sentence_that_says_why(tmp_path: Path, case: str) -> None:
     """CLI-IMPORT-13"""
     content, why = BAD[case]
     with pytest.raises(UnreadableFile) as told:
@@ -268,7 +268,7 @@ def test_a_file_is_fetched_again_if_the_answer_for_its_rest_is_not_the_rest(
     assert host.asked == ["bytes=100-", None]
 
 
-def test_a_rest_that_ends_early_is_gone_on_with_and_one_that_is_too_long_refused(
+def test_a_remainder_that_is_too_short_or_too_long_is_no_whole_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CLI-IMPORT-13"""

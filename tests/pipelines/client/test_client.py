@@ -138,8 +138,8 @@ def test_a_token_is_renewed_before_it_ends(target):
         ("forbidden", NotDone, 0),
     ],
 )
-def test_only_answers_that_say_so_count_as_surely_not_done(client, target, fault, raised, stored):
-    """LEDGER-11: a write follows no redirect."""
+def test_a_write_counts_as_not_done_only_if_the_answer_proves_it(client, target, fault, raised, stored):
+    """LEDGER-11: a redirect of a write is not followed."""
     target.faults = [fault]
     with pytest.raises(raised):
         client.create("PaymentNotice", PAYMENT)
@@ -384,7 +384,7 @@ def test_nothing_goes_to_what_speaks_no_fhir_or_takes_no_token(answer, why):
 @pytest.mark.parametrize(
     ("status", "kind"), [(200, "Bundle"), (403, "OperationOutcome"), (404, "OperationOutcome"), (503, None)]
 )
-def test_a_target_that_speaks_fhir_or_is_busy_is_gone_on_with(status, kind):
+def test_the_access_check_accepts_a_target_that_speaks_fhir_or_is_busy(status, kind):
     answer = httpx.Response(status, json={"resourceType": kind} if kind else {})
     says = httpx.Response(200, json={"resourceType": "CapabilityStatement"})
     takes = httpx.MockTransport(lambda asked: says if asked.url.path == "/metadata" else answer)

@@ -28,7 +28,7 @@ ANSWERS = {
 
 @pytest.mark.alike
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_an_answer_that_echoes_is_not_told(answer, chartferry, home, target):
+def test_the_text_of_an_answer_that_echoes_the_request_is_neither_printed_nor_stored(answer, chartferry, home, target):
     """REPORT-25"""
     (home / "inbox" / "tasks.csv").write_text(ROWS, encoding="utf-8")
     target.faults = [ANSWERS[answer]] * 20

@@ -62,7 +62,7 @@ def test_the_statement_leads_to_transactions(recorded):
     assert (found.name, found.software, found.store_id) == ("HAPI FHIR Server", "8.8.0", None)
 
 
-def test_a_transaction_tells_of_each_entry_what_was_made_and_what_was_there(recorded):
+def test_the_answer_to_a_transaction_distinguishes_created_entries_from_existing_ones(recorded):
     """TARGET-02"""
     whole = recorded["transaction of conditional creates, none there"]
     ids = [each["response"]["location"].split("/")[1] for each in whole["response"]["body"]["entry"]]
@@ -81,7 +81,7 @@ def test_a_transaction_tells_of_each_entry_what_was_made_and_what_was_there(reco
         ("transaction, one condition matches two", 412, "matched 2 resources"),
     ],
 )
-def test_a_refused_transaction_tells_why(recorded, what, status, words):
+def test_the_refusal_of_a_transaction_contains_its_status_and_reason(recorded, what, status, words):
     """TARGET-02"""
     with pytest.raises(RequestRefused) as refused:
         transact(recorded[what])
@@ -92,7 +92,7 @@ def test_a_refused_transaction_tells_why(recorded, what, status, words):
 @pytest.mark.parametrize(
     ("what", "kind"), [("conditional create, none there", "created"), ("conditional create, one there", "existed")]
 )
-def test_a_conditional_create_tells_whether_it_made_something(recorded, what, kind):
+def test_the_answer_to_a_conditional_create_says_whether_it_created_a_resource(recorded, what, kind):
     """TARGET-03"""
     resource_type = recorded[what]["request"]["path"].strip("/")
     assert answered_as(recorded[what]).create(resource_type, "{}", "identifier=a|b").kind == kind
@@ -108,7 +108,7 @@ def test_a_search_by_several_identifiers_finds_them(recorded):
     assert all(f"|{value}" in asked for value in found)
 
 
-def test_by_a_system_alone_its_pages_are_found_and_counted():
+def test_a_search_by_identifier_system_alone_gives_counted_pages():
     """CLI-CMD-17: several pages can be asked for at once, by the offset that its links name."""
     ours = by_what(EXCHANGES)
     first = ours["search by a system alone"]["response"]["body"]

@@ -24,14 +24,14 @@ def test_no_two_records_share_an_identifier_since_it_leads_back_to_one(key, gene
     assert record_of(identifier_value(key, generation)) == (key, generation)
 
 
-def test_the_number_stands_behind_the_key_from_the_second_generation_on():
+def test_the_identifier_ends_with_the_generation_from_the_second_one_on():
     """Decision X2"""
     assert [identifier_value("a", n) for n in (1, 2, 3)] == ["a", "a~2", "a~3"]
     assert [identifier_value("a~2", n) for n in (1, 2)] == ["a~2~1", "a~2~2"]
 
 
 @given(KEYS)
-def test_a_value_of_somebody_else_is_a_key_of_its_own_or_one_that_we_would_send(value):
+def test_the_key_and_generation_read_from_any_identifier_give_that_identifier(value):
     key, generation = record_of(value)
     assert (key, generation) == (value, 1) or identifier_value(key, generation) == value
 

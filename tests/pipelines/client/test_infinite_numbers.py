@@ -20,7 +20,7 @@ def test_a_number_beyond_a_double_makes_no_page_unreadable(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[1e999]", '{"a": NaN}', '{"a": 1e999, "a"}', "\xff"])
-def test_what_is_no_object_still_is_none(text: str) -> None:
+def test_a_body_that_is_not_a_json_object_is_read_as_none(text: str) -> None:
     """CLI-CMD-17"""
     assert object_of(httpx.Response(200, content=text.encode("latin-1"))) is None
 

@@ -82,8 +82,8 @@ def test_signals_that_are_ignored_or_end_the_process_at_once_stay_so() -> None:
 
 
 @pytest.mark.usefixtures("handlers")
-def test_one_who_takes_over_the_signals_meanwhile_may_give_one_to_another() -> None:
-    """Dagster lets SIGTERM do what SIGINT does whenever it changes what that is."""
+def test_a_handler_copied_from_one_signal_to_another_meanwhile_interrupts_too() -> None:
+    """Dagster assigns the handler of SIGINT to SIGTERM."""
     came = list[BaseException]()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with Interrupts(RetryPauses(), came.append):
@@ -208,8 +208,8 @@ def test_an_interrupt_ends_attempts_and_begins_nothing_that_waits() -> None:
     assert 1 <= len(attempts) <= 2
 
 
-def test_no_request_is_begun_whose_answer_nobody_waits_for() -> None:
-    """A search that fails is often asked for in parts."""
+def test_no_request_begins_after_the_work_that_wanted_its_answer_has_ended() -> None:
+    """A search that fails is often repeated in parts."""
     transport = httpx.MockTransport(lambda _: pytest.fail("it was asked"))
     client, said = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=transport), list[str]()
     begun = threading.Event()

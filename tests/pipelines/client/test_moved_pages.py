@@ -200,7 +200,7 @@ def test_a_target_with_habits_of_its_own_is_read_whole_where_nothing_moves(habit
 
 @pytest.mark.parametrize("at_once", AT_ONCE)
 @pytest.mark.parametrize("habit", ["warns", "counts_page", "includes"])
-def test_what_stands_beside_the_resources_hides_no_move(habit: str, at_once: int) -> None:
+def test_entries_of_other_kinds_on_a_page_do_not_hide_that_pages_moved(habit: str, at_once: int) -> None:
     with pytest.raises(IncompleteSearch, match="its pages moved while they were read"):
         read(Odd(habit, 1), at_once)
 

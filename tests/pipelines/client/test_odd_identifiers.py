@@ -68,8 +68,8 @@ def at(tmp_path, target, resource):
 @pytest.mark.parametrize("says", WAYS.values(), ids=list(WAYS))
 @pytest.mark.parametrize("resource", list(MAKE))
 @pytest.mark.parametrize("key", ["P,9", "P|9"])
-def test_what_a_search_without_escapes_does_not_show_is_looked_up_by_what_it_says(tmp_path, says, resource, key):
-    """TARGET-03, LEDGER-01: it shows the other keys that are known to be there."""
+def test_a_key_that_an_unescaped_search_misses_is_looked_up_by_its_content(tmp_path, says, resource, key):
+    """TARGET-03, LEDGER-01: the search finds the other keys that are known to be there, and so seems to work."""
     with serving(WithoutEscapes(says=says)) as target:
         work = at(tmp_path, target, resource)
         rows = [*(MAKE[resource](number, key=f"K{number}") for number in range(4)), MAKE[resource](9, key=key)]

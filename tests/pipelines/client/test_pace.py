@@ -13,7 +13,7 @@ from tests.support.fake_target import FakeTarget, serving
 from tests.support.work import Work, payment
 
 
-def test_a_limiter_lets_no_more_through_than_it_may():
+def test_a_limiter_allows_no_more_requests_a_second_than_its_limit():
     now = [100.0]
     slept: list[float] = []
 

@@ -143,8 +143,8 @@ def test_a_payment_in_another_currency_or_not_in_force_leaves_what_is_owed(home,
     assert [each["amount"]["value"] for each in other.of("PaymentNotice")] == [80, 100.0]
 
 
-def test_what_the_target_has_already_is_adopted_and_not_held_against_the_balance_again(home, other, asked):
-    """TARGET-04, LEDGER-01: of a home that lost its ledger and its batches."""
+def test_an_adopted_payment_is_not_deducted_from_the_balance_a_second_time(home, other, asked):
+    """TARGET-04, LEDGER-01: the home has lost its ledger and its batches."""
     profile(home, "balances = true\n")
     owe(other, "p1", 10, "c1")
     payments(home, ("k1", "p1", "8.00"))
@@ -312,7 +312,7 @@ def test_an_update_names_the_version_that_was_read_and_a_conflict_has_the_status
     client.close()
 
 
-def test_a_member_is_written_as_bodies_are():
+def test_an_element_of_a_profile_is_written_in_the_json_form_of_bodies():
     assert member("payment", {"display": "Kasse ä"}) == '"payment":{"display":"Kasse ä"}'
 
 

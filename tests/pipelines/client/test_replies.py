@@ -44,7 +44,7 @@ from pipelines.client.replies import (
         (0, None, "unknown"),
     ],
 )
-def test_the_status_of_an_answer_tells_whether_a_write_was_done(status, outcome, kind):
+def test_the_status_of_an_answer_decides_if_a_write_counts_as_done_not_done_or_unknown(status, outcome, kind):
     """LEDGER-11"""
     assert Reply(status, "http://x/Task/1", outcome, not_done=(503,)).kind == kind
 
@@ -84,7 +84,7 @@ UUID = "6f1c2f0e-90a4-4d0e-8d3b-0c7d3c1a9b55"
         ("Task/", None),
     ],
 )
-def test_a_location_names_an_id_or_it_is_none(location, found):
+def test_a_create_whose_location_contains_no_id_is_unknown(location, found):
     """LEDGER-11: a resource under another name would look gone, and be loaded once more."""
     reply = Reply(201, location)
     assert reply.resource_id == found
@@ -134,7 +134,7 @@ def test_a_page_gives_what_was_searched_for_and_no_outcomes():
 
 
 @pytest.mark.parametrize("entry", [{}, {"resource": None}, None, "x", {"resource": {"resourceType": "Task"}}])
-def test_a_page_of_odd_entries_is_unknown(entry):
+def test_a_page_whose_entries_are_malformed_has_an_unknown_outcome(entry):
     with pytest.raises(UnknownOutcome):
         resources_of(page(entry), "Task")
 
@@ -147,7 +147,7 @@ def told(*severities):
     "answer",
     [{}, {"entry": []}, {"message": "maintenance"}, told("error")["resource"], page(told("warning", "fatal"))],
 )
-def test_what_is_no_page_or_tells_of_a_failure_alone_does_not_say_that_nothing_is_there(answer):
+def test_an_answer_that_is_no_bundle_or_only_an_error_does_not_prove_absence(answer):
     """TARGET-03"""
     with pytest.raises(UnknownOutcome):
         resources_of(answer, "Task")

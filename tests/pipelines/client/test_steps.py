@@ -57,8 +57,8 @@ def test_the_statement_decides_how_rows_are_sent():
     assert step_for(statement("batch", conditional=True), "PaymentNotice") == BARE
 
 
-def test_what_a_target_asks_of_others_as_a_client_is_none_of_what_it_offers():
-    """TARGET-01: it counted as the bare interface, where rows are told by their content alone."""
+def test_the_client_mode_of_a_capability_statement_is_ignored():
+    """TARGET-01: else the target counted as the bare interface, where rows are known by their content alone."""
     offers = {"mode": "server", "resource": [{"type": "Task", "conditionalCreate": True}]}
     statement = {"rest": [{"mode": "client", "resource": [{"type": "Task"}]}, offers]}
     assert step_for(capabilities_of(statement), "Task") == SINGLE
@@ -249,7 +249,7 @@ def test_rows_in_doubt_are_found_by_one_search_of_several_pages(at, monkeypatch)
 
 
 @pytest.mark.parametrize("at", [{"says": ["conditional"]}], indirect=True)
-def test_what_a_search_by_identifier_shows_late_is_found_by_it_among_what_its_patient_has(at):
+def test_a_resource_missing_from_a_lagging_identifier_search_is_found_among_those_of_its_patient(at):
     """LEDGER-01"""
     at.target.faults, at.target.found_after = ["", "", "", "lost_after"], 3
     rows = [payment(number) for number in range(9)]

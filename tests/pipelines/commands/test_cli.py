@@ -53,7 +53,9 @@ def test_an_import_takes_the_inbox_to_the_target_and_the_tables(chartferry, home
 
 
 @pytest.mark.publishes("import_row", "import_run")
-def test_the_same_file_again_creates_nothing_and_is_another_run(chartferry, home, target, monkeypatch):
+def test_a_second_import_of_a_file_is_another_run_of_its_batch_and_creates_nothing(
+    chartferry, home, target, monkeypatch
+):
     """LEDGER-02, STATE-HOME-07"""
     path = put(home)
     text = path.read_text()
@@ -367,7 +369,7 @@ def test_where_nothing_was_taken_the_target_may_lack_its_reference_data(chartfer
     assert "no record was loaded" not in chartferry("import")[1]
 
 
-def test_of_a_file_that_was_stopped_nobody_asks_whether_the_target_has_its_patients(chartferry, home):
+def test_a_file_stopped_by_its_control_totals_gives_no_hint_at_missing_reference_data(chartferry, home):
     """Its control totals stopped it, although some of its rows are rejects."""
     (home / "inbox" / "payments.csv").write_text("payment_id,patient_id,amount,paid_on\nk1,p1,x,2026-03-01\n")
     (home / "inbox" / "payments.csv.control.json").write_text('{"rows": 2}')
@@ -376,7 +378,7 @@ def test_of_a_file_that_was_stopped_nobody_asks_whether_the_target_has_its_patie
     assert "no record was loaded" not in out
 
 
-def test_of_rows_that_their_own_content_rejects_nobody_asks_whether_the_target_has_its_patients(chartferry, home):
+def test_rows_rejected_for_their_own_content_give_no_hint_at_missing_reference_data(chartferry, home):
     put(home, text=HEADER + "k1,p1,none,2026-03-01,\n")
     _, out, _ = chartferry("import")
     assert "set aside by FEED-FILE-09 (1)" in out
@@ -385,7 +387,7 @@ def test_of_rows_that_their_own_content_rejects_nobody_asks_whether_the_target_h
 
 @pytest.mark.alike
 @pytest.mark.parametrize(("status", "asked"), [("active", False), ("retired", False), (None, True)])
-def test_whether_the_target_has_the_questionnaires_is_asked_where_it_lacks_one(status, asked, chartferry, home, target):
+def test_a_missing_questionnaire_gives_a_hint_at_missing_reference_data(status, asked, chartferry, home, target):
     """A retired questionnaire is not missing."""
     if status:
         target.stored["q1"] = QUESTIONS | {"status": status}

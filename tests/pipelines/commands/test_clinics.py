@@ -289,7 +289,7 @@ def test_dagster_gives_each_clinic_its_share_and_an_operator_may_take_the_settin
             prepare_shared_dagster(tmp_path, shares)
 
 
-def test_what_ends_of_a_clinic_is_tried_once_a_minute_and_what_ends_of_all_ends_the_deployment(
+def test_a_failing_process_of_one_clinic_is_retried_each_minute_a_shared_one_ends_the_deployment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervising, "RESTARTS", 2)

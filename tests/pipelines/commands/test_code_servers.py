@@ -82,8 +82,8 @@ def test_homes_of_one_name_are_apart_on_different_hosts(tmp_path: Path) -> None:
     assert read_code_servers(file) == [CodeServer("far", "10.0.0.5:4000", 2), CodeServer("near", "[fd00::6]:4000", 5)]
 
 
-def test_one_file_may_serve_all_hosts_and_a_clinic_gets_its_own_alone(tmp_path: Path) -> None:
-    """SCALE-04: the pages' host starts nothing for it, and its own host has the settings that the file says."""
+def test_a_clinics_file_for_several_hosts_gives_each_clinic_only_its_own_settings(tmp_path: Path) -> None:
+    """SCALE-04: the pages' host starts nothing for a clinic whose code server is elsewhere."""
     text = TWO.replace('home = "south"', 'home = "south"\ncode_server = "south.internal:4000"\nenvironment = "S_"')
     environ = {"S_FHIR_TOKEN": "t", "S_FHIR_CLIENT_ID": "c", **STORAGE}
     file = clinics_file(tmp_path, text + 'target = "https://south.example.org/fhir"\n')
@@ -242,7 +242,7 @@ def test_a_code_server_is_ready_once_it_listens_and_its_port_is_its_own(tmp_path
     check_own("127.0.0.1", port)
 
 
-def test_a_code_server_that_is_out_of_reach_is_told_once_and_so_is_its_return() -> None:
+def test_an_unreachable_code_server_is_reported_once_and_once_when_it_answers_again() -> None:
     """SCALE-04: the pages go on for the other clinics."""
     said: list[str] = []
     server = socket.create_server(("127.0.0.1", 0))

@@ -53,8 +53,8 @@ def test_an_empty_path_is_not_the_current_folder(command, chartferry):
 
 
 @pytest.mark.parametrize("command", ["--home", "--feeds"])
-def test_nor_is_an_empty_home_or_folder_of_feeds(command):
-    """CLI-IMPORT-01: it would be closed to others, and filled."""
+def test_an_empty_path_of_a_home_or_feeds_folder_is_refused(command):
+    """CLI-IMPORT-01: otherwise the current folder would become a home, and be closed to others."""
     with pytest.raises(click.BadParameter, match="the path is empty; is a shell variable not set"):
         cli.main([command, "", "status"], standalone_mode=False)
 

@@ -34,8 +34,8 @@ def test_questions_of_a_gad_7_are_known_by_their_names(tmp_path):
     assert 'GAD1: its numbers are options: values = { "0" = "LA6568-5"' in found.notes[3]
 
 
-def test_what_a_survey_tool_notes_of_a_response_is_no_question_beside_those_of_an_instrument(tmp_path):
-    """The code of the GAD-7 is that of a questionnaire with its questions alone, as a draft of a feed names it."""
+def test_columns_that_a_survey_tool_adds_are_no_questions_of_an_instrument(tmp_path):
+    """The drafted questionnaire has the code of the GAD-7, as a draft of a feed names it."""
     head = GAD.replace("mrn", "mrn,Progress,Finished,Status,IPAddress,SC0,UserLanguage")
     found = drafted(
         tmp_path, "gad7.csv", head + "".join(f"{n},7,100,1,0,x,{n},en,2026-03-01,0,1,2,3,0,0,1\n" for n in range(9))
@@ -80,14 +80,14 @@ def test_questions_of_a_prapare_are_known_by_their_names_or_words_and_keep_the_o
 
 
 @pytest.mark.parametrize("names", ["PHQ9,total", "phq_1,other", "PHQ1,PHQ 1"])
-def test_one_column_that_may_be_a_sum_is_no_question_of_an_instrument(names, tmp_path):
+def test_a_single_column_that_may_hold_a_total_score_is_no_question_of_an_instrument(names, tmp_path):
     """PHQ9 may be the ninth question, or the sum of nine."""
     found = drafted(tmp_path, "s.csv", f"{names},why\n" + "".join(f"{n % 3},{n % 3},x {n} y\n" for n in range(12)))
     assert all(item["code"][0]["system"] == INTERNAL for item in found.body["item"])
     assert any("made up" in note for note in found.notes)
 
 
-def test_answers_that_are_few_and_repeated_become_options_and_each_guess_is_told(tmp_path):
+def test_few_repeated_answers_become_options_and_a_note_asks_about_each_guess(tmp_path):
     rows = "".join(f"{n},{'yes' if n % 2 else 'no'},words {n},{n}.5,x\n" for n in range(8))
     found = drafted(tmp_path, "visit form.csv", "record_id,smokes,comment,weight,44250-9 interest\n" + rows)
     kinds = {item["linkId"]: item["type"] for item in found.body["item"]}
@@ -122,7 +122,7 @@ def test_a_file_without_questions_is_one_sentence(tmp_path):
         drafted(tmp_path, "x.ndjson", '{"a": 1}\n')
 
 
-def test_a_draft_is_taken_by_the_service_and_what_is_wrong_in_one_is_said(tmp_path, chartferry):
+def test_the_service_accepts_a_drafted_questionnaire_and_names_each_fault_in_a_broken_one(tmp_path, chartferry):
     """questionnaire new, check: the words of refusal are those of the service that would load it."""
     export = tmp_path / "gad7.csv"
     export.write_text(GAD + "".join(f"{n},7,2026-03-01,0,1,2,3,0,0,1\n" for n in range(9)))
@@ -147,7 +147,7 @@ def test_a_draft_is_taken_by_the_service_and_what_is_wrong_in_one_is_said(tmp_pa
     assert not (tmp_path / "none.ndjson").exists()
 
 
-def test_what_a_service_takes_and_answers_cannot_be_told_from_is_a_warning(tmp_path, chartferry):
+def test_two_options_with_one_code_are_a_warning_because_the_service_accepts_them(tmp_path, chartferry):
     draft = draft_questionnaire(_written(tmp_path / "q.csv"), INTERNAL).body
     draft["item"][0]["answerOption"][1] = draft["item"][0]["answerOption"][0]
     (tmp_path / "q.json").write_text(json.dumps(draft))

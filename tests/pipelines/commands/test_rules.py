@@ -67,6 +67,6 @@ def test_all_rules_are_listed_with_their_sentences(chartferry):
         ("?", "?: no such rule; chartferry rules lists them"),
     ],
 )
-def test_an_unknown_rule_is_said_in_a_sentence(chartferry, name, said):
+def test_an_unknown_rule_is_reported_in_one_sentence(chartferry, name, said):
     code, out, error = chartferry("rules", name)
     assert (code, out, error) == (4, "", f"chartferry: {said}\n")

@@ -44,7 +44,7 @@ def test_the_step_and_the_risk_of_each_type_are_shown(chartferry, target):
         ([], "bare"),
     ],
 )
-def test_it_is_also_a_document(chartferry, target, says, step):
+def test_the_description_of_the_target_is_also_printed_as_json(chartferry, target, says, step):
     """TARGET-01"""
     target.additions, target.promised = False, says
     code, said = answer(chartferry, "--json")

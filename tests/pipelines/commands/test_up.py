@@ -259,7 +259,7 @@ def test_a_code_server_gives_up_what_one_before_it_had_under_way_so_that_it_is_m
         assert auto_reexecution_should_retry_run(instance, instance.get_runs()[-1], None)
 
 
-def test_lost_runs_are_given_up_once_the_daemon_is_heard_or_after_a_while_and_again_until_it_works(
+def test_lost_runs_are_marked_failed_once_the_daemon_runs_or_a_time_is_over_and_failures_are_retried(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     heard, answers, given = iter([False, True]), iter([OSError, None]), list[str]()
@@ -280,7 +280,7 @@ def test_lost_runs_are_given_up_once_the_daemon_is_heard_or_after_a_while_and_ag
     assert given == ["one", "one", "two"]
 
 
-def test_the_daemon_is_heard_once_it_has_let_a_sensor_look(tmp_path: Path) -> None:
+def test_the_daemon_counts_as_running_once_it_has_evaluated_a_sensor(tmp_path: Path) -> None:
     """Dagster retries a lost run once. A daemon that knows the code server as away gives the retry up."""
     (tmp_path / "dagster").mkdir()
     note_tick(tmp_path, "inbox")
@@ -290,8 +290,8 @@ def test_the_daemon_is_heard_once_it_has_let_a_sensor_look(tmp_path: Path) -> No
     assert heard()
 
 
-def test_what_an_attended_process_started_ends_with_it_when_nobody_attends_any_more() -> None:
-    """CLI-CMD-13: so that no run goes on when `up` itself was killed."""
+def test_child_processes_end_when_the_supervisor_of_their_parent_is_gone() -> None:
+    """CLI-CMD-13: no run continues when `up` itself was killed."""
     program = """if True:
         import signal, subprocess, sys, time
         from pipelines.dagster import child_process as of_dagster

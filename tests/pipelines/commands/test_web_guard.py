@@ -65,7 +65,7 @@ def ask(
         connection.close()
 
 
-def test_its_own_pages_and_programs_are_answered(port: int) -> None:
+def test_requests_of_its_own_pages_and_of_programs_are_answered(port: int) -> None:
     """CLI-CMD-20"""
     own = {"content_type": JSON}
     assert ask(port, body=QUERY, **own)[0] == 200

@@ -183,8 +183,8 @@ def test_a_request_that_arrives_after_it_was_sent_again_by_hand_is_the_rows(doub
     assert [body["amount"]["value"] for body in target.of("PaymentNotice")] == [1.0, 2.0]
 
 
-def test_resend_goes_on_where_a_person_names_the_other(doubt, home, target, asked, chartferry):
-    """LEDGER-21: two resources were not there before; a person decides."""
+def test_resend_is_allowed_once_a_person_names_the_equal_resources_as_others(doubt, home, target, asked, chartferry):
+    """LEDGER-21: two equal resources came after the first attempt."""
     others = sorted(target.create(ONE)[1].rpartition("/")[2] for _ in range(2))
     code, _, err = chartferry("doubts", "resend", f"{doubt}:2")
     assert code == 4
@@ -279,8 +279,8 @@ def work_list(home):
     return write
 
 
-def test_what_remap_has_set_aside_is_judged_by_the_policy_when_it_is_tried_again(home, target, asked, work_list):
-    """CLI-CMD-18: the record that was loaded before does not close it."""
+def test_a_retry_applies_the_policy_to_rows_that_remap_rejected(home, target, asked, work_list):
+    """CLI-CMD-18: the record as it was loaded before does not close the reject."""
     work_list("what", "reject")
     put(home, "list.csv", "id,what,more,state,by\nk1,call,ring,requested,a\n")
     asked("import")

@@ -53,7 +53,7 @@ def discard_second(practice):
     practice.target.refuse = lambda body: False
 
 
-def test_a_discard_holds_for_a_key_whose_record_was_taken_back_before(practice):
+def test_a_discard_holds_even_if_the_record_of_its_key_had_been_taken_back(practice):
     """LEDGER-07: without a discard a corrected row makes the record anew."""
     practice.take(TASKS + FIRST, "tasks.csv")
     undo_the_last(practice)
@@ -126,8 +126,8 @@ def test_status_shows_open_rejects_without_what_they_say(practice):
 
 @pytest.mark.long
 @pytest.mark.parametrize("taken_back", [False, True], ids=["gone", "undone"])
-def test_what_was_loaded_is_loaded_again_though_another_row_of_its_key_was_discarded(practice, taken_back):
-    """LEDGER-07, CLI-CMD-18: the discard is of the other row, and the person who loads again knows of it."""
+def test_import_again_loads_a_record_although_another_row_with_its_key_was_discarded(practice, taken_back):
+    """LEDGER-07, CLI-CMD-18: the discard concerns the other row, and the person who loads again knows of it."""
     practice.take(TASKS + FIRST + OTHER, "tasks-1.csv")
     [(batch,)] = practice.rows("SELECT batch_id FROM batch")
     practice.take(TASKS + SECOND, "tasks-2.csv")

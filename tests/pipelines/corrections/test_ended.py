@@ -65,8 +65,8 @@ def test_a_record_that_was_loaded_under_another_key_is_not_loaded_under_its_own(
 
 
 @pytest.mark.long
-def test_of_two_rows_with_one_key_the_other_goes_when_one_has_another_key(practice):
-    """LEDGER-13: each was a reject; what is still open is wanted."""
+def test_once_one_of_two_rows_with_one_key_gets_another_key_the_other_is_loaded(practice):
+    """LEDGER-13: each was a reject, and the one that is still open is loaded."""
     practice.take(HEADER + ROWS["k1"] + ROWS["k1"].replace("1.00", "5.00"))
     (export,) = practice.export().values()
     head, _, second = export.splitlines(keepends=True)
@@ -76,8 +76,8 @@ def test_of_two_rows_with_one_key_the_other_goes_when_one_has_another_key(practi
     assert {state for state, _ in practice.rejects().values()} == {"closed"}
 
 
-def test_of_two_rows_with_one_key_the_other_stays_a_reject_when_it_is_still_wrong(practice):
-    """LEDGER-07: the good one has the key of their reject, which was closed by that: nothing held the other one."""
+def test_of_two_rows_with_one_key_a_wrong_one_stays_open_when_the_other_is_loaded(practice):
+    """LEDGER-07: the good row has the key of both rejects, and closed them both."""
     practice.take(HEADER + ROWS["k1"] + ROWS["k1"].replace("1.00", "5.00"))
     (export,) = practice.export().values()
     head, first, second = export.splitlines(keepends=True)
@@ -119,8 +119,8 @@ def corrected(practice):
     return fixed
 
 
-def test_one_reject_is_answered_once_whatever_keys_its_corrections_have(practice, corrected):
-    """LEDGER-07: a second correction waits for a person, also when it is tried again."""
+def test_a_second_correction_of_a_reject_is_set_aside_whatever_its_key(practice, corrected):
+    """LEDGER-07: it waits for a person, also after a retry."""
     code, found = practice.take(corrected.replace(b",k2,", b",k2-b,"), "fixed-too.csv")
     assert (code, found["totals"]["created"], found["totals"]["rejected"]) == (3, 0, 1)
     practice.run("rejects", "retry")
@@ -132,8 +132,8 @@ def test_one_reject_is_answered_once_whatever_keys_its_corrections_have(practice
 
 
 @pytest.mark.long
-def test_a_second_correction_that_is_wrong_besides_hears_that_its_reject_is_done_with(practice, corrected):
-    """LEDGER-07: who mends what else is wrong with it would load the record a second time, and not know."""
+def test_a_wrong_second_correction_also_says_that_its_reject_was_loaded_already(practice, corrected):
+    """LEDGER-07: otherwise its next correction would load the record a second time unseen."""
     wrong = corrected.replace(b",k2,", b",k2-b,").replace(b",2.00,", b",three,")
     (batch,) = practice.take(wrong, "fixed-too.csv")[1]["batches"]
     assert batch["reasons"] == {"FEED-FILE-09": 1, "LEDGER-07": 1}
@@ -323,8 +323,8 @@ def test_a_record_that_was_rejected_in_two_files_is_loaded_once(practice, first,
     assert amounts(practice) == [1, 2]
 
 
-def test_of_a_row_and_its_correction_under_another_key_in_one_file_one_goes(practice, exported):
-    """LEDGER-07: the row itself says nothing of the reject that the other answers."""
+def test_one_file_with_a_row_and_its_correction_under_another_key_loads_one_of_them(practice, exported):
+    """LEDGER-07: the uncorrected row does not name the reject."""
     head, row = exported.splitlines(keepends=True)
     plain = b",," + ROWS["k2"].encode()
     code, found = practice.take(head + plain + row.replace(b",k2,", b",k2-b,"), "both.csv")

@@ -54,8 +54,8 @@ def test_a_row_that_was_loaded_under_an_id_of_its_own_ends_the_reject_that_it_ha
     assert {state for state, _ in practice.rejects().values()} == {"closed"}
 
 
-def test_each_of_two_rows_for_a_reject_says_what_is_wrong_with_it(practice, split):
-    """CLI-CMD-04: each said both."""
+def test_each_of_two_rows_that_answer_a_reject_has_only_its_own_reasons(practice, split):
+    """CLI-CMD-04: each had the reasons of both."""
     head, first, second = split
     practice.take(head + first + second.replace(b"two", b"4.00").replace(b",p2,", b",,"), "both.csv")
     (export,) = practice.export().values()

@@ -37,8 +37,8 @@ def set_aside(practice, two):
 
 
 @pytest.mark.long
-def test_what_was_set_aside_beside_a_reject_of_another_file_is_not_loaded_by_a_retry(practice, set_aside):
-    """LEDGER-07: nor by the same file again. A person who puts it in with what it says now means it."""
+def test_a_row_set_aside_because_its_record_was_loaded_from_another_file_is_not_loaded_by_a_retry(practice, set_aside):
+    """LEDGER-07: nor by the same file again. A person who exports and imports it anew means it."""
     assert practice.run("rejects", "retry")[0] == 3
     assert practice.take(set_aside, "other.csv")[0] == 3
     assert amounts(practice) == [1, 2]
@@ -49,8 +49,8 @@ def test_what_was_set_aside_beside_a_reject_of_another_file_is_not_loaded_by_a_r
     assert {state for state, _ in practice.rejects().values()} == {"closed"}
 
 
-def test_a_row_that_names_both_rejects_of_a_record_goes_once(practice, two):
-    """LEDGER-07: the files were put into one, with equal rows, once the one had been loaded."""
+def test_a_row_for_two_rejects_is_not_loaded_if_one_of_them_was_answered_already(practice, two):
+    """LEDGER-07: somebody joined both files after one of the rejects had been corrected."""
     one, other = (keyed(each, "k2-c") for each in two)
     both = one + b"".join(other.splitlines(keepends=True)[1:])
     practice.take(keyed(two[0], "k2-b"), "one.csv")
@@ -59,7 +59,7 @@ def test_a_row_that_names_both_rejects_of_a_record_goes_once(practice, two):
 
 
 @pytest.mark.long
-def test_a_row_that_names_both_rejects_of_a_record_goes_for_both(practice, two):
+def test_equal_rows_for_two_rejects_of_a_record_load_it_once_and_close_both(practice, two):
     one, other = (keyed(each, "k2-c") for each in two)
     assert practice.take(one + b"".join(other.splitlines(keepends=True)[1:]), "both.csv")[0] == 0
     assert amounts(practice) == [1, 2]
@@ -68,10 +68,8 @@ def test_a_row_that_names_both_rejects_of_a_record_goes_for_both(practice, two):
 
 @pytest.mark.long
 @pytest.mark.parametrize("corrected_between", [True, False])
-def test_that_its_key_is_known_does_not_tell_a_row_that_its_reject_in_another_file_was_loaded(
-    practice, corrected_between
-):
-    """LEDGER-07, LEDGER-08: two exports hold the same changed row; it is another payment, and one."""
+def test_a_reject_for_a_known_key_is_set_aside_if_its_record_was_loaded_from_another_file(practice, corrected_between):
+    """LEDGER-07, LEDGER-08: its reason said only that the key is known. Exported and imported anew, it is loaded."""
     changed = ROWS["k2"].replace("2.00", "7.00")
     practice.take(HEADER + ROWS["k2"], "payments-1.csv")
     first = keyed(exported_of(practice, "payments-2.csv", changed), "k2-b")
@@ -103,8 +101,8 @@ def test_a_correction_that_is_still_wrong_stays_its_reject_where_an_earlier_file
 
 @pytest.mark.long
 @pytest.mark.parametrize("in_one_file", [True, False])
-def test_that_a_record_was_discarded_does_not_tell_a_row_that_it_was_loaded_after_all(practice, in_one_file):
-    """LEDGER-07: two later exports have it, each says that it was discarded, and a person puts both in."""
+def test_a_row_exported_as_discarded_is_set_aside_if_its_record_was_loaded_meanwhile(practice, in_one_file):
+    """LEDGER-07: two exports said that it was discarded, and a person imports both."""
     exported_of(practice, "payments-1.csv", WRONG)
     practice.run("rejects", "discard", practice.ids()["k2"], "--why", "entered twice")
     first = keyed(exported_of(practice, "payments-2.csv", ROWS["k2"]), "k2-b")
@@ -123,8 +121,8 @@ def test_that_a_record_was_discarded_does_not_tell_a_row_that_it_was_loaded_afte
 
 
 @pytest.mark.long
-def test_of_both_rejects_of_a_record_that_one_file_answers_the_other_is_not_loaded_by_a_retry(practice, two):
-    """LEDGER-07: the file answers each under a key of its own."""
+def test_a_file_that_answers_two_rejects_of_a_record_loads_one_and_a_retry_not_the_other(practice, two):
+    """LEDGER-07: each answer has a key of its own."""
     first, second = keyed(two[0], "k2-b"), keyed(two[1], "k2-c")
     both = first + b"".join(second.splitlines(keepends=True)[1:])
     assert practice.take(both, "both.csv")[1]["totals"]["rejected"] == 1
@@ -134,8 +132,8 @@ def test_of_both_rejects_of_a_record_that_one_file_answers_the_other_is_not_load
 
 
 @pytest.mark.long
-def test_who_exported_a_row_before_its_reject_said_what_is_there_does_not_mean_another_one(practice):
-    """LEDGER-07: a retry has found since that a correction from another file was loaded. As exported now, it goes."""
+def test_a_row_exported_before_its_reject_named_the_loaded_record_is_set_aside(practice):
+    """LEDGER-07: only a later retry found the record loaded from another file. Exported then, the row is loaded."""
     one = exported_of(practice, "payments-1.csv", WRONG)
     practice.target.refuse = lambda body: True
     before = exported_of(practice, "payments-2.csv", ROWS["k2"])
@@ -150,8 +148,8 @@ def test_who_exported_a_row_before_its_reject_said_what_is_there_does_not_mean_a
     assert amounts(practice) == [2, 2]
 
 
-def test_what_was_loaded_since_a_row_was_exported_is_told_first(practice, two):
-    """LEDGER-07: two people put the same row in, each under a key of its own."""
+def test_a_row_is_set_aside_if_somebody_loaded_it_under_another_key_after_its_export(practice, two):
+    """LEDGER-07: two people import the same exported row."""
     practice.take(keyed(two[0], "k2-b"), "one.csv")
     practice.take(keyed(two[1], "k2-c"), "other.csv")
     (export,) = practice.export().values()
@@ -172,8 +170,8 @@ def test_a_row_whose_record_was_discarded_and_loaded_elsewhere_says_that_it_was_
 
 
 @pytest.mark.long
-def test_of_both_rejects_of_a_record_one_goes_beside_a_row_that_is_still_wrong(practice, two):
-    """LEDGER-07: of two rows for the one reject, one is wrong; the other and the row for the other reject are not."""
+def test_a_record_with_two_rejects_is_loaded_once_beside_a_third_row_that_is_still_wrong(practice, two):
+    """LEDGER-07: two rows answer the one reject, of which one is wrong; a third row answers the other."""
     wrong = two[0].replace(b",k2,", b",k2-c,").splitlines(keepends=True)[1]
     for lines in ([keyed(two[0], "k2-b"), keyed(two[1], "k2")], [keyed(two[1], "k2-b"), keyed(two[0], "k2")]):
         rows = [each for text in lines for each in text.splitlines(keepends=True)[1:]]

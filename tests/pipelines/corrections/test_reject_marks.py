@@ -27,7 +27,7 @@ FEED = built_in("payments").file
 
 
 @given(st.lists(CELL, min_size=1, max_size=5), CELL)
-def test_marks_come_off_a_csv_row_as_they_were_put_on(cells, said):
+def test_reading_a_marked_csv_row_gives_the_mark_and_the_original_row(cells, said):
     names = [f"c{number}" for number in range(len(cells))]
     columns = Columns(["_reject_id", "_reasons", *names], FEED)
     raw = csv_text(cells, {"delimiter": ",", "quotechar": '"'}) + "\r\n"
@@ -44,7 +44,7 @@ JSON = st.recursive(
 
 
 @given(st.one_of(st.builds(json.dumps, JSON), st.builds(lambda j: json.dumps(j, ensure_ascii=False), JSON), TEXT))
-def test_marks_come_off_a_line_as_they_were_put_on(text):
+def test_reading_a_marked_json_line_gives_the_mark_and_the_original_line(text):
     marked = marked_line(text, "0123456789abcdef", [{"rule": "R", "message": 'a "b"'}])
     assert json.loads(marked)["_reject_id"] == "0123456789abcdef"
     assert unmarked_line(marked) == ("0123456789abcdef", text.strip() + "\n")

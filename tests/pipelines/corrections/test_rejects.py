@@ -184,7 +184,7 @@ def test_a_row_of_the_same_key_that_is_made_closes_a_reject_in_any_file(practice
 
 
 @pytest.mark.long
-def test_the_same_file_again_closes_the_rejects_that_it_had_once_its_feed_is_mended(practice):
+def test_a_second_import_after_its_feed_was_corrected_closes_the_rejects_of_a_file(practice):
     """CLI-CMD-05, LEDGER-07: also where no key could be read before, and where a row is known already."""
     feed = practice.home / "feeds" / "till.toml"
     feed.parent.mkdir()
@@ -248,7 +248,7 @@ def test_a_refused_row_that_is_refused_again_is_the_same_reject(practice, monkey
 
 
 @pytest.mark.long
-def test_one_answer_of_several_rows_is_enough_to_correct_and_the_record_goes_whole(practice):
+def test_one_row_with_the_reject_id_is_enough_to_load_a_whole_corrected_response(practice):
     """CLI-CMD-04, CLI-CMD-05: the id may stand on any row of an answers record."""
     questionnaires = json.loads((HERE / "golden" / "questionnaires.json").read_text())
     practice.target.stored.update({body["id"]: body for body in questionnaires})
@@ -297,7 +297,7 @@ def test_an_id_that_no_reject_has_is_no_answer(practice):
     assert (code, len(found["unmatched"])) == (4, 1)
 
 
-def test_a_file_that_answers_two_feeds_is_left_and_said(practice):
+def test_a_file_with_rejects_of_two_feeds_is_left_in_the_inbox_with_a_message(practice):
     practice.take(HEADER + "k1,p1,none,2026-01-01,\n")
     practice.take("task_id,description,status,requester_id\nt1,,requested,d1\n", "tasks.csv")
     ids = [name for (name,) in practice.rows("SELECT reject_id FROM reject")]

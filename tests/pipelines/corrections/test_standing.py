@@ -74,7 +74,7 @@ def test_the_old_content_again_closes_no_reject_of_other_content(home, put, aske
 
 
 @pytest.mark.long
-def test_its_own_content_at_the_target_closes_a_reject(home, target, put, asked):
+def test_a_reject_is_closed_once_its_content_was_created_from_another_file(home, target, put, asked):
     """LEDGER-17: what was refused in one file was taken in another."""
     target.refuse = lambda body: body["amount"]["value"] == 12
     put("payments-1.csv", pay("x1", "12.00"))
@@ -334,8 +334,10 @@ def test_a_feed_may_say_that_what_was_taken_back_is_loaded(undone, home, target,
     assert there(target) == ["call 1"]
 
 
-def test_what_a_correction_names_is_loaded_though_it_was_taken_back(undone, home, target, put, asked, chartferry):
-    """LEDGER-18, CLI-CMD-05: a person says so."""
+def test_a_row_imported_by_its_reject_id_is_loaded_although_its_record_was_taken_back(
+    undone, home, target, put, asked, chartferry
+):
+    """LEDGER-18, CLI-CMD-05: the reject id shows that a person wants it."""
     put("tasks-2.csv", call("t1", "call 1"))
     asked("import")
     (path,) = export(home, chartferry)
@@ -345,7 +347,7 @@ def test_what_a_correction_names_is_loaded_though_it_was_taken_back(undone, home
 
 
 @pytest.mark.long
-def test_what_is_refused_anew_is_not_there_and_may_come_corrected(undone, home, target, put, asked):
+def test_after_an_undo_a_refused_row_may_be_corrected_and_is_then_created(undone, home, target, put, asked):
     """LEDGER-18"""
     target.refuse = lambda body: body.get("description") == "wrong"
     put("tasks-2.csv", call("t1", "wrong"))

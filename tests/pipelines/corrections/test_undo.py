@@ -82,7 +82,7 @@ def test_a_batch_to_be_loaded_again_goes_on_after_a_kill(again, home, asked, cha
     assert asked("import", *["--again", batch] * again)["totals"]["created"] == 1
 
 
-def test_what_is_taken_back_keeps_its_answers_at_a_server_that_replaces_it(home, target, asked):
+def test_undo_keeps_the_answers_of_a_response_at_a_server_whose_update_replaces_the_resource(home, target, asked):
     """CLI-CMD-11, TARGET-03: the server's CapabilityStatement does not distinguish it from the interface."""
     target.additions, target.promised = False, ["reference"]
     target.stored["q1"] = QUESTIONS
@@ -93,7 +93,9 @@ def test_what_is_taken_back_keeps_its_answers_at_a_server_that_replaces_it(home,
     assert target.of("QuestionnaireResponse") == [before | {"status": "entered-in-error"}]
 
 
-def test_what_was_taken_back_in_the_chart_is_loaded_anew_as_verify_says(home, target, asked, chartferry):
+def test_a_response_taken_back_in_the_chart_is_loaded_again_by_the_steps_that_verify_names(
+    home, target, asked, chartferry
+):
     """CLI-CMD-11, CLI-CMD-17"""
     target.stored["q1"] = QUESTIONS
     row = "r1,p1,q1,1,tired"
@@ -215,7 +217,7 @@ def test_a_batch_is_taken_back_and_loaded_again_a_piece_at_a_time(home, target, 
     assert "and 9 more taken back\n10 taken back, 0 not" in out
 
 
-def test_what_an_undo_that_was_cut_off_had_not_done_stays_when_the_batch_is_loaded_again(
+def test_resources_that_an_interrupted_undo_left_are_not_made_a_second_time_by_import_again(
     home, target, asked, chartferry, monkeypatch
 ):
     """CLI-CMD-10, CLI-CMD-18: the target is asked which changes the undo had made."""
@@ -328,7 +330,7 @@ def test_an_undo_of_a_batch_that_was_being_loaded_again_leaves_it_taken_back(
     assert asked("verify")["differences"] == []
 
 
-def test_what_a_later_file_has_changed_stays_when_an_ended_batch_is_loaded_again(
+def test_import_again_of_an_interrupted_batch_leaves_changes_of_a_later_file(
     home, target, asked, chartferry, monkeypatch
 ):
     """CLI-CMD-18: the newest file has the last word, also about rows that the older one had never sent."""
@@ -375,8 +377,10 @@ def test_a_batch_with_a_row_that_stays_in_doubt_goes_on_and_undo_says_so(home, t
     assert asked_of_status(chartferry)[0]["state"] == "running"
 
 
-def test_what_a_cut_off_file_was_to_replace_is_as_it_was_after_its_undo(home, target, asked, chartferry, monkeypatch):
-    """CLI-CMD-10: answers that the file was to supersede, took back before, or had not been sent at all."""
+def test_undo_of_an_interrupted_file_restores_the_records_that_it_was_about_to_replace(
+    home, target, asked, chartferry, monkeypatch
+):
+    """CLI-CMD-10: answers that the file was to supersede, to load again after an undo, or to send first."""
     target.stored["q1"] = QUESTIONS
     says = 'kind = "answers"\nfiles = ["answers*.csv"]\nchanged = "supersede"\n'
     feed_file(home, "answers", says, ANSWERS)
@@ -457,7 +461,7 @@ def test_verify_and_status_name_what_an_undo_that_was_cut_off_may_have_taken_bac
 
 
 @pytest.mark.long
-def test_what_a_later_file_updated_waits_for_no_undo_that_was_cut_off_before(
+def test_an_interrupted_undo_does_not_stay_open_for_a_record_that_a_later_file_updated(
     home, target, asked, chartferry, monkeypatch
 ):
     """CLI-CMD-10, CLI-CMD-17: no undo could end that wait, since a change is not taken back."""
@@ -590,7 +594,7 @@ def let_update(home):
     feed_file(home, "tasks", 'kind = "tasks"\nfiles = ["tasks*.csv"]\nchanged = "update"\n', TASKS)
 
 
-def test_what_the_target_does_not_let_an_undo_take_back_is_there_as_before(home, target, asked, chartferry):
+def test_a_resource_whose_undo_the_target_refuses_stays_in_the_ledger_as_it_was(home, target, asked, chartferry):
     """CLI-CMD-10, CLI-CMD-17"""
     target.additions = False
     tasks(home, "k1")
@@ -602,7 +606,7 @@ def test_what_the_target_does_not_let_an_undo_take_back_is_there_as_before(home,
     assert asked("undo", batch)["taken"] == 1
 
 
-def test_what_an_undo_may_have_taken_back_is_not_said_to_be_there(home, target, asked, monkeypatch):
+def test_verify_names_records_whose_undo_got_no_answer(home, target, asked, monkeypatch):
     """CLI-CMD-10: the first request gets no answer to any attempt; then the second is not sent."""
     monkeypatch.setenv("CHARTFERRY_AT_ONCE", "1")
     target.additions = False
@@ -619,8 +623,8 @@ def test_what_an_undo_may_have_taken_back_is_not_said_to_be_there(home, target, 
 
 @pytest.mark.alike
 @pytest.mark.parametrize("command", [["undo"], ["import", "--again"]])
-def test_what_was_taken_back_and_is_there_again_after_a_restore_is_taken_back_once_more(home, target, asked, command):
-    """CLI-CMD-10, CLI-CMD-17, CLI-CMD-18: no command leaves it at the target beside the one that is loaded again."""
+def test_a_resource_that_a_restore_brought_back_after_an_undo_is_taken_back_again(home, target, asked, command):
+    """CLI-CMD-10, CLI-CMD-17, CLI-CMD-18: so does `import --again`, which loads it anew."""
     tasks(home, "k1", "k2")
     batch = asked("import")["batches"][0]["batch_id"]
     asked("undo", batch)
@@ -682,7 +686,7 @@ AS_CREATED = "until the next publication the tables show the records as created"
     ],
 )
 @pytest.mark.publishes("import_row")
-def test_what_was_taken_back_is_said_where_the_publication_fails_and_the_next_undo_publishes(
+def test_undo_prints_its_result_even_if_the_publication_fails_and_the_next_undo_publishes(
     home, asked, chartferry, monkeypatch, failure, code, said
 ):
     """CLI-CMD-10: nobody has to wait for the tables to learn about the records."""
@@ -741,8 +745,8 @@ def test_a_batch_that_is_undone_keeps_its_counts_and_is_published(home, asked):
 
 
 @pytest.mark.long
-def test_what_a_later_file_updated_is_named_as_not_taken_back(home, target, asked):
-    """CLI-CMD-10: with the name of that file, and by a dry run, too."""
+def test_undo_names_the_records_that_it_leaves_because_a_later_file_changed_them(home, target, asked):
+    """CLI-CMD-10: with that file, and by a dry run, too."""
     let_update(home)
     tasks(home, "k1", "k2")
     made = asked("import")["batches"][0]["batch_id"]
@@ -781,7 +785,7 @@ def test_a_batch_keeps_its_counts_when_another_file_loads_what_was_taken_back_of
 
 
 @pytest.mark.long
-def test_what_was_gone_and_is_there_again_after_its_record_was_taken_back_is_taken_back_too(home, target, asked):
+def test_undo_takes_back_former_resources_that_a_restore_brought_back(home, target, asked):
     """CLI-CMD-10, CLI-CMD-17: as verify advises."""
     tasks(home, "k1", "k2")
     batch = asked("import")["batches"][0]["batch_id"]
@@ -798,7 +802,7 @@ def test_what_was_gone_and_is_there_again_after_its_record_was_taken_back_is_tak
 
 
 @pytest.mark.long
-def test_what_later_files_put_in_the_place_of_the_batchs_is_counted(home, target, asked, chartferry):
+def test_undo_counts_the_records_that_later_files_replaced(home, target, asked, chartferry):
     """CLI-CMD-10: records that were superseded, or loaded again after they were taken back."""
     target.stored["q1"] = QUESTIONS
     feed_file(home, "answers", 'kind = "answers"\nfiles = ["answers*.csv"]\nchanged = "supersede"\n', ANSWERS)

@@ -109,7 +109,7 @@ def a_run(instance: dg.DagsterInstance, names: DagsterNames, job: str, status: s
     return str(create_run_for_test(instance, names.job(job), status=now, tags={**own, **tags}).run_id)
 
 
-def test_a_clinic_tells_of_its_own_runs_and_deletes_only_these() -> None:
+def test_each_clinic_sends_alerts_for_and_deletes_only_its_own_runs() -> None:
     """Whatever started them: Dagster notes the code location of each run."""
     begun = datetime.now(UTC)
     with dg.DagsterInstance.ephemeral() as instance:

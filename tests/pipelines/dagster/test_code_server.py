@@ -29,7 +29,9 @@ print("goes on")
         ("grpc-server-cleanup", "", (0, "goes on\n")),
     ],
 )
-def test_it_ends_with_the_thread_that_sees_the_ends_of_runs(name: str, watched: str, end: tuple[int, str]) -> None:
+def test_the_code_server_ends_if_the_thread_that_watches_its_runs_ends(
+    name: str, watched: str, end: tuple[int, str]
+) -> None:
     command, environ = [sys.executable, "-c", PROGRAM, name], os.environ | {WATCHED: watched}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
     assert (done.returncode, done.stdout) == end

@@ -70,7 +70,7 @@ def test_batches_of_the_command_line_become_partitions_with_their_states(practic
 
 
 @pytest.mark.long
-def test_runs_of_dagster_itself_are_not_told_again(practice: Practice) -> None:
+def test_runs_of_dagster_itself_are_not_shown_a_second_time(practice: Practice) -> None:
     practice.tick("command_line")
     batch_id = practice.put("payments-2026-03.ndjson")
     assert practice.run("import_payments", batch_id).success
@@ -79,7 +79,7 @@ def test_runs_of_dagster_itself_are_not_told_again(practice: Practice) -> None:
     assert done.returncode in (0, 3), done.stderr
 
 
-def test_what_a_dagster_made_whose_storage_is_lost_is_told(practice: Practice) -> None:
+def test_batches_of_a_dagster_that_lost_its_storage_are_shown_again(practice: Practice) -> None:
     batch_id = practice.put("payments-2026-02.csv.gz")
     assert practice.run("import_payments", batch_id).success
 
@@ -93,7 +93,7 @@ def test_what_a_dagster_made_whose_storage_is_lost_is_told(practice: Practice) -
     assert batch_id in told()
 
 
-def test_a_ledger_with_more_runs_than_a_look_takes_is_told_bit_by_bit(
+def test_a_ledger_with_many_runs_is_shown_over_several_looks(
     practice: Practice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command_line, "RUNS_A_LOOK", 1)
@@ -103,7 +103,7 @@ def test_a_ledger_with_more_runs_than_a_look_takes_is_told_bit_by_bit(
     assert len(set(told)) >= 2
 
 
-def test_what_undo_took_back_is_the_newest_state_of_its_partition(practice: Practice) -> None:
+def test_a_partition_shows_the_undo_of_its_batch_as_its_newest_state(practice: Practice) -> None:
     """Dagster has no state of a partition for it: it stays green, and says how many rows are left."""
     row = "UNDONE1,p123,call,requested,dr-07\n"
     (practice.home / "inbox" / "tasks-undone.csv").write_text(

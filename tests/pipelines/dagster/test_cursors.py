@@ -33,7 +33,7 @@ def test_a_cursor_that_no_sensor_wrote_counts_as_empty(cursor: str) -> None:
 
 
 @pytest.mark.parametrize("since", [NOW.timestamp() + 86_400, 1e300, math.inf, -math.inf, math.nan])
-def test_failures_are_told_since_no_moment_that_is_ahead(since: float) -> None:
+def test_a_cursor_with_a_future_time_is_set_to_the_present(since: float) -> None:
     """The clock was ahead at the first look: failed runs would not be told of before that moment had come."""
     cursor = json.dumps({"since": since, "keys": [], "tries": {}})
     assert 0 <= AlertMemory.of(cursor, NOW).since <= NOW.timestamp()

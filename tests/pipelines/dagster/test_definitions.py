@@ -76,7 +76,7 @@ def test_the_definitions_load_without_a_warning_and_say_what_everything_is(tmp_p
     assert repository.get_schedule_def("refresh_reports").default_status == dg.DefaultScheduleStatus.RUNNING
 
 
-def test_alerts_are_looked_for_by_itself_where_somebody_is_to_be_told(tmp_path: Path) -> None:
+def test_the_sensor_of_alerts_runs_by_default_if_an_alert_command_is_set(tmp_path: Path) -> None:
     environ = {"CHARTFERRY_HOME": str(tmp_path), "CHARTFERRY_ALERT_COMMAND": "tell"}
     alerts = build_definitions(environ).get_repository_def().get_sensor_def("alerts")
     assert alerts.default_status == dg.DefaultSensorStatus.RUNNING

@@ -88,7 +88,7 @@ def test_a_file_is_taken_up_when_two_looks_saw_the_same(inbox: Path) -> None:
     assert sensor.tick() == []
 
 
-def test_one_look_is_enough_for_a_file_that_has_not_changed_for_some_seconds(
+def test_a_file_unchanged_for_the_quiet_time_is_taken_at_the_first_look(
     inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.dagster.inbox.files.QUIET", timedelta(seconds=10))

@@ -16,8 +16,8 @@ def key_of(stage: str) -> dg.AssetKey:
     return dg.AssetKey(["payments", stage])
 
 
-def test_each_reason_is_told_once_in_a_run_and_a_later_one_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first may be gone after a new try of its stage; that of a later stage is what a person has to mend."""
+def test_a_run_reports_each_reason_once_and_a_later_reason_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first reason may be gone after a retry of its stage; a person has to act on that of a later stage."""
     names = SimpleNamespace(keys_of=lambda _: {"loaded": key_of("loaded")}, partition=str)
     monkeypatch.setattr(results, "names_in", lambda _: names)
     monkeypatch.setattr(results, "file_of", lambda *_: SimpleNamespace(file_name="payments.csv"))

@@ -43,7 +43,7 @@ def heard() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 @pytest.mark.filterwarnings("ignore")  # of the client
-def test_a_server_hears_of_runs_assets_checks_and_columns_and_of_no_value(
+def test_an_openlineage_server_receives_runs_assets_checks_and_columns_but_no_value(
     tmp_path: Path, heard: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, events = heard

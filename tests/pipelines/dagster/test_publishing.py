@@ -105,7 +105,7 @@ def test_an_import_after_a_publication_while_the_clock_was_ahead_is_published(pu
     assert publishing.look() == "publish_tables"
 
 
-def test_what_an_import_did_before_it_failed_beside_a_publication_is_published(publishing: Publishing) -> None:
+def test_an_import_that_fails_during_a_publication_is_published_afterwards(publishing: Publishing) -> None:
     loading = publishing.begin("import_payments")
     publishing.end(publishing.begin("refresh_reports"), SWEEP, PUBLISHED)
     assert publishing.look() is None

@@ -87,7 +87,7 @@ def test_a_file_that_only_looks_new_is_not_loaded_again_and_a_changed_one_is(pra
 
 
 @pytest.mark.long
-def test_what_was_loaded_since_a_backup_is_loaded_again_after_the_store_was_put_back(tmp_path: Path) -> None:
+def test_reference_data_loaded_after_a_backup_is_loaded_again_once_that_backup_is_restored(tmp_path: Path) -> None:
     """`cp` keeps the file's inode; the store itself says what it holds."""
     with empty_home(tmp_path) as practice:
         store, folder = practice.home / "service.duckdb", practice.home / "reference"
@@ -164,8 +164,8 @@ def test_a_file_that_looks_new_is_not_read_by_the_sensor(tmp_path: Path, monkeyp
         assert request.job_name == "load_reference"
 
 
-def test_a_name_that_is_no_text_is_said_as_one(tmp_path: Path) -> None:
-    """Dagster cannot store another: the sensor would fail at each look, and nothing would be imported."""
+def test_a_file_name_that_is_not_utf_8_is_shown_escaped(tmp_path: Path) -> None:
+    """Dagster cannot store it otherwise: the sensor would fail at each look, and nothing would be imported."""
     with empty_home(tmp_path) as practice:
         (practice.home / "reference" / os.fsdecode(b"patients\xff.ndjson")).write_bytes(b"")
         result = practice.tick("inbox")

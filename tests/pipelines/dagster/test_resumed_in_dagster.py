@@ -55,8 +55,8 @@ def test_a_run_that_goes_on_after_a_kill_ends_green(home, target, monkeypatch, a
     assert told["target"] == batch["target"], "as the tables and other runs name it"
 
 
-def test_what_was_noticed_of_a_file_comes_along_to_its_load(home, target):
-    """LEDGER-26: a row that looks like a total, which is named when the file was loaded."""
+def test_the_load_repeats_the_warnings_of_the_validation(home, target):
+    """LEDGER-26: here, that a row looks like a total."""
     path = home / "inbox" / "payments.csv"
     rows = "k1,p1,1.00,2026-03-01,\nk2,p1,2.00,2026-03-01,\nk3,,3.00,2026-03-01,\n"
     path.write_text("payment_id,patient_id,amount,paid_on,claim_id\n" + rows)

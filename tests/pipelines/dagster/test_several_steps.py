@@ -74,10 +74,10 @@ def test_an_executor_of_other_hosts_wants_its_extra_and_is_for_one_home(
         executor_of(environ)
 
 
-def test_steps_load_the_parts_of_a_batch_and_the_last_one_tells_what_one_would(
+def test_several_steps_load_the_parts_of_a_batch_and_the_last_one_reports_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SCALE-02: steps that come when all is loaded have nothing to do. A small file has none of them."""
+    """SCALE-02: a small file is loaded without these steps."""
     monkeypatch.setattr(parts, "ROWS_A_WORKER", 2)
     with practicing(tmp_path, served=True) as practice:
         practice.environ |= {"CHARTFERRY_EXECUTOR": "processes", "CHARTFERRY_WORKERS": "3"}
@@ -106,10 +106,10 @@ def test_steps_load_the_parts_of_a_batch_and_the_last_one_tells_what_one_would(
 @pytest.mark.parametrize(
     ("ended_at", "tries", "comes_again"), [(None, 0, True), (None, loaded.TRIES, False), (1.5, 0, False)]
 )
-def test_a_step_that_nobody_led_comes_again_until_the_one_that_leads_has_ended(
+def test_a_step_that_finds_no_leader_is_retried_until_the_leading_step_has_ended(
     monkeypatch: pytest.MonkeyPatch, ended_at: float | None, tries: int, comes_again: bool
 ) -> None:
-    """The one that leads may be lost, and waits for this one's place."""
+    """The leading step may be lost, and then needs this one's slot."""
     place = SimpleNamespace(session=lambda _: None)
     monkeypatch.setattr(loaded, "workplace_of", lambda _: nullcontext(place))
     monkeypatch.setattr(loaded, "batches_in", lambda _: [])

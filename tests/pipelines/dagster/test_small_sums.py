@@ -49,15 +49,15 @@ def told(amounts, accepted, created):
         (0, 4, 4, set()),
     ],
 )
-def test_a_sum_or_a_difference_of_few_amounts_is_not_told(amounts, accepted, created, shown):
+def test_a_sum_or_difference_of_few_amounts_is_not_shown(amounts, accepted, created, shown):
     """REPORT-26: rejected records without an amount hide nobody."""
     assert told(amounts, accepted, created) == shown
 
 
 @pytest.mark.alike
 @pytest.mark.parametrize("amounts", [1, 5])
-def test_rejects_with_an_amount_are_told_from_those_without(amounts, home, chartferry):
-    """REPORT-26: where Dagster tells what the command line did."""
+def test_rejects_without_an_amount_do_not_count_towards_the_number_that_permits_a_sum(amounts, home, chartferry):
+    """REPORT-26: in what Dagster shows of imports by the command line."""
     rows = [f"{n},p1,10.00,2026-03-01\n" for n in range(10)]
     rows += [f"r{n},p1,{'75.00' if n < amounts else 'ten'},not a day\n" for n in range(10)]
     (home / "inbox/payments.csv").write_text("".join((HEADER, *rows)))
@@ -90,7 +90,7 @@ def test_a_record_that_a_file_has_several_times_is_one_amount(others, line, time
     assert told_of_batches(home) == {"validated": validated, "loaded": loaded}
 
 
-def test_of_a_batch_whose_rejects_were_sent_later_no_sums_are_told_again(home, chartferry):
+def test_no_sums_are_shown_again_after_a_retry_of_a_few_rejects(home, chartferry):
     """REPORT-26: they would differ from those of the first run by the few that were sent."""
     rows = [f"{n},p1,10.00,2026-03-01\n" for n in range(9)]
     (home / "inbox/payments.csv").write_text("".join((HEADER, *rows, "k,p1,123.45,01.03.2026\n")))
@@ -115,7 +115,7 @@ def told_of_batches(home):
     return told
 
 
-def test_a_validated_file_of_one_record_tells_no_sum(tmp_path):
+def test_the_metadata_of_a_file_with_one_record_has_no_sum(tmp_path):
     """REPORT-26"""
     one = ValidationResult(tmp_path, records=1, accepted=1, amount_received=4_062, amount_accepted=4_062)
     assert not set(metadata.of_validated("payments.csv", one, 1.0, money=True)) & set(AMOUNTS)

@@ -86,7 +86,7 @@ def test_problems_are_named_feed_by_feed(home: Home) -> None:
     ]
 
 
-def test_of_several_targets_that_counts_which_was_loaded_into_last(home: Home) -> None:
+def test_the_check_covers_the_target_that_was_loaded_last(home: Home) -> None:
     with closing(home.ledger()) as ledger:
         ledger.start_batch("s", "tasks-good", feed="tasks")
         for target in ("s", "t"):
@@ -221,7 +221,7 @@ def test_no_check_stays_green_over_a_ledger_that_cannot_be_read(home: Home) -> N
     assert "file is not a database" in str(said)
 
 
-def test_a_file_that_stays_in_the_inbox_is_named_and_told_once(
+def test_a_file_that_stays_in_the_inbox_fails_its_check_and_gives_one_alert(
     home: Home, noting: tuple[dict[str, str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home.path / "inbox").mkdir()
@@ -278,7 +278,7 @@ def test_imports_that_wait_for_the_target_say_so_once_something_waits(tmp_path: 
     assert waiting_now(home, away, datetime.now(UTC)) is None
 
 
-def test_one_feeds_check_can_be_made_alone(home: Home) -> None:
+def test_the_check_of_one_feed_can_run_alone(home: Home) -> None:
     repository = repository_of({"CHARTFERRY_HOME": str(home.path)})
     name = "nothing_of_tasks_is_broken"
     assert verdicts(standing(repository, name)) == {name: (False, "ERROR")}
@@ -303,7 +303,7 @@ def noting(tmp_path: Path) -> tuple[dict[str, str], Path]:
     return {COMMAND: f"/bin/sh {script}"}, told
 
 
-def test_each_event_is_told_once_to_the_command(home: Home, noting: tuple[dict[str, str], Path]) -> None:
+def test_the_alert_command_gets_each_event_once(home: Home, noting: tuple[dict[str, str], Path]) -> None:
     environ, told = noting
     with dg.DagsterInstance.ephemeral() as instance:
         cursor = look(home, instance, environ, None)
@@ -323,7 +323,9 @@ def test_each_event_is_told_once_to_the_command(home: Home, noting: tuple[dict[s
     assert (late["event"], late["job"]) == ("publishing_failed", "refresh_reports")
 
 
-def test_the_end_of_a_problem_is_told_once_with_the_file(home: Home, noting: tuple[dict[str, str], Path]) -> None:
+def test_one_alert_with_the_file_reports_that_a_problem_is_resolved(
+    home: Home, noting: tuple[dict[str, str], Path]
+) -> None:
     environ, told = noting
     with dg.DagsterInstance.ephemeral() as instance:
         cursor = look(home, instance, environ, None)
@@ -352,7 +354,9 @@ def test_a_run_that_failed_for_a_file_is_no_news_when_the_file_is_mended(
     assert [json.loads(line)["event"] for line in told.read_text().splitlines()[3:]] == ["well_again"]
 
 
-def test_the_end_is_told_again_until_each_way_has_it(home: Home, noting: tuple[dict[str, str], Path]) -> None:
+def test_the_alert_about_a_resolved_problem_is_repeated_until_each_channel_got_it(
+    home: Home, noting: tuple[dict[str, str], Path]
+) -> None:
     environ, told = noting
     both = {**environ, WEBHOOK: "http://127.0.0.1:1/"}
     with dg.DagsterInstance.ephemeral() as instance:
@@ -367,14 +371,14 @@ def test_the_end_is_told_again_until_each_way_has_it(home: Home, noting: tuple[d
     assert len(told.read_text().splitlines()) == before + 1
 
 
-def test_a_run_that_failed_for_a_file_that_is_told_of_is_one_alert() -> None:
+def test_a_failed_run_gives_no_alert_of_its_own_if_its_batches_have_one() -> None:
     failed = AlertEvent("failed b", "batch_failed", "b", {"batches": ["b"]})
     run, other = (AlertEvent(f"run {n}", "run_failed", n, {"batches": n.split()}) for n in ("b", "b c"))
     none = AlertEvent("run none", "run_failed", "n", {"batches": []})
     assert alerts.echoes([run, failed, other, none]) == {run.key}
 
 
-def test_a_way_that_fails_is_tried_again_and_the_other_is_not_told_twice(
+def test_a_failing_alert_channel_is_retried_and_the_other_one_gets_no_alert_twice(
     home: Home, noting: tuple[dict[str, str], Path]
 ) -> None:
     environ, told = noting
@@ -388,7 +392,7 @@ def test_a_way_that_fails_is_tried_again_and_the_other_is_not_told_twice(
     assert all(key.startswith(WEBHOOK) for key in tried)
 
 
-def test_a_ledger_that_cannot_be_read_is_told_and_holds_up_no_other_alert(
+def test_an_unreadable_ledger_gives_an_alert_and_delays_no_other(
     home: Home, noting: tuple[dict[str, str], Path]
 ) -> None:
     environ, told = noting
@@ -419,7 +423,7 @@ LEDGER = "the ledger could not be read or written: "
         (OSError("SECRET"), "OSError"),
     ],
 )
-def test_whatever_keeps_the_state_from_being_read_is_told(error: Exception, said: str) -> None:
+def test_any_error_that_prevents_the_check_gives_an_alert(error: Exception, said: str) -> None:
     def source() -> list[AlertEvent]:
         raise error
 
@@ -442,7 +446,7 @@ def fails(instance: dg.DagsterInstance, name: str, tags: dict[str, str] | None =
     job.execute_in_process(instance=instance, raise_on_error=False, tags=tags or {})
 
 
-def test_a_late_publication_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_publication_gives_an_alert(monkeypatch: pytest.MonkeyPatch) -> None:
     class Record:
         freshness_state = FreshnessState.FAIL
 
@@ -452,7 +456,7 @@ def test_a_late_publication_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [event.kind for event in alerts.of_freshness(instance)] == ["publication_late"]
 
 
-def test_what_is_over_may_be_told_again_and_what_cannot_be_told_is_given_up() -> None:
+def test_a_problem_that_recurs_gives_a_new_alert_and_an_undeliverable_alert_is_given_up() -> None:
     event, told = AlertEvent("failed b", "batch_failed", "b", {}), AlertMemory(0.0, set(), {})
     assert [tell_new(told, [event], lambda _: True) for _ in range(2)] == [1, 0]
     tell_new(told, [], lambda _: True)
@@ -469,7 +473,7 @@ def test_what_is_over_may_be_told_again_and_what_cannot_be_told_is_given_up() ->
     assert len(tries) == alerts.TRIES
 
 
-def test_more_events_than_one_look_has_time_for_are_each_told_once_over_the_looks() -> None:
+def test_many_alerts_are_delivered_once_each_over_several_looks() -> None:
     events = [AlertEvent(f"failed {number}", "batch_failed", str(number), {}) for number in range(50)]
     now, given, told = 0.0, list[str](), AlertMemory(0.0, set(), {})
 
@@ -490,7 +494,7 @@ def test_more_events_than_one_look_has_time_for_are_each_told_once_over_the_look
     assert looks < 30
 
 
-def test_an_address_is_told_and_one_that_does_not_answer_fails_nothing() -> None:
+def test_an_alert_is_posted_to_the_webhook_and_an_unreachable_channel_raises_no_error() -> None:
     warnings: list[str] = []
     with listener() as heard:
         assert give({"event": "run_failed"}, {WEBHOOK: f"{heard.url}/"}, warnings.append)

@@ -64,7 +64,7 @@ def home(tmp_path: Path) -> Path:
     return home
 
 
-def test_only_what_has_no_end_at_this_target_is_left(home: Path) -> None:
+def test_only_batches_that_are_unfinished_at_this_target_are_found(home: Path) -> None:
     with closing(Ledger.open(home / "ledger.db")) as ledger:
         found = [each.batch_id for each in left_batches(ledger, home, "here")]
     assert found == ["payments-forgotten", "payments-left"]
@@ -86,14 +86,14 @@ def test_pauses_grow_begin_anew_with_progress_and_come_to_an_end() -> None:
     assert tries["b"] == BatchTries("created=1,planned=2", 0, now + FIRST)
 
 
-def test_what_is_over_is_forgotten_and_the_first_pause_is_not_shorter_than_the_settling_time() -> None:
+def test_a_finished_batch_loses_its_tries_and_the_first_pause_is_at_least_the_settling_time() -> None:
     _, after = due([], {"b": BatchTries("", 3, NOW)}, NOW, FIRST)
     assert after == {}
     assert pause(0, timedelta(minutes=15)) == timedelta(minutes=15)
 
 
 @pytest.mark.parametrize("tries", [{}, {"b": BatchTries("received", 2, NOW + timedelta(days=4))}], ids=["new", "tried"])
-def test_what_was_left_while_the_clock_was_ahead_is_tried_after_its_pause(tries: dict[str, BatchTries]) -> None:
+def test_a_batch_left_while_the_clock_was_ahead_is_retried_after_its_usual_pause(tries: dict[str, BatchTries]) -> None:
     """LEDGER-26: and not once the clock shows that time."""
     left, now = UnfinishedBatch("b", "payments", "received", NOW + timedelta(days=4)), NOW
     wait = pause(tries["b"].tries if tries else 0, FIRST)
@@ -212,7 +212,7 @@ def test_a_loader_is_at_work_as_long_as_it_gives_signs_of_life_whatever_its_cloc
 
 @pytest.mark.parametrize("off", [timedelta(minutes=-5), timedelta(hours=2)])
 @pytest.mark.parametrize(("beats_at", "at_work"), [(None, False), (9, True)], ids=["silent", "that beats"])
-def test_that_imports_wait_is_not_said_of_a_loader_that_gives_a_sign_of_life(
+def test_a_loader_with_a_heartbeat_counts_as_working_whatever_its_clock_says(
     home: Path, monkeypatch: pytest.MonkeyPatch, off: timedelta, beats_at: int | None, at_work: bool
 ) -> None:
     """SCALE-03: whatever its clock says, within the time of two signs."""

@@ -270,7 +270,7 @@ def test_a_large_key_that_came_as_a_float_is_no_key(tmp_path: Path) -> None:
     assert [message[:25] for _, _, message in rejected(found)] == ["this key was turned into "] * 2
 
 
-def test_a_nested_column_that_the_feed_names_by_its_position_is_told(tmp_path: Path) -> None:
+def test_a_file_whose_feed_maps_a_nested_column_by_position_is_refused(tmp_path: Path) -> None:
     """FEED-FILE-02"""
     table = pa.Table.from_pylist([payment([1])])
     with pytest.raises(UnreadableFile, match="id holds lists or objects"):

@@ -93,7 +93,7 @@ def test_a_crosswalk_is_a_file_or_a_query(declared: str, tmp_path: Path) -> None
         ("name,card,id\nM,A,p1,,\n", ""),
     ],
 )
-def test_a_crosswalk_in_which_an_id_may_be_anothers_is_refused(rows: str, said: str, tmp_path: Path) -> None:
+def test_a_crosswalk_that_may_give_two_values_for_an_id_is_refused(rows: str, said: str, tmp_path: Path) -> None:
     """FEED-FILE-06: `p1`, in the place of the id, was another patient's."""
     (tmp_path / "cards.csv").write_text(rows)
     crosswalk = Crosswalk.model_validate({"file": "cards.csv", "from": "card", "to": "id"})

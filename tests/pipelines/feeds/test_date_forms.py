@@ -74,8 +74,8 @@ def test_a_zone_in_the_text_is_that_zone(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["2026-03-01 12:30.5", "2026-03-01T12:30.45", "2026-03-01T12:30,45Z"])
-def test_parts_of_a_minute_are_no_seconds(text: str) -> None:
-    """FEED-FILE-09: they were passed over."""
+def test_a_time_with_a_fraction_of_a_minute_is_refused(text: str) -> None:
+    """FEED-FILE-09: the fraction was ignored."""
     assert isinstance(read(text), ValueFault)
 
 
@@ -92,6 +92,6 @@ def test_a_directive_that_only_some_pythons_read_is_refused(form: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["2026-03-01T24:00:00Z", "2026-03-01 24:00", "2026-03-01T24:00:00+01:00"])
-def test_there_is_no_hour_24(text: str) -> None:
+def test_a_time_with_the_hour_24_is_refused(text: str) -> None:
     """FEED-FILE-09: since Python 3.14 `fromisoformat` takes it for the next day."""
     assert isinstance(read(text), ValueFault)

@@ -81,6 +81,6 @@ def test_a_typing_error_is_a_reject(dates: list[str], forms: str, rejected: int,
     assert validated(tmp_path, rows(*dates), forms).rejected == rejected
 
 
-def test_rows_that_are_not_taken_tell_nothing(tmp_path: Path) -> None:
+def test_rows_that_the_feed_does_not_take_have_no_say_about_the_order_of_day_and_month(tmp_path: Path) -> None:
     found = validated(tmp_path, rows("03/04/2026") + rows("25/03/2026", key="off"))
     assert (found.accepted, found.rejected) == (1, 0)

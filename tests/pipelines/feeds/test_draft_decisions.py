@@ -62,7 +62,7 @@ def test_a_header_is_found_by_what_stands_below_it(content: str, line: str | Non
         ("big5", "測試", None),
     ],
 )
-def test_an_encoding_is_a_guess_said_with_the_others_and_no_word_of_a_row(
+def test_the_draft_shows_a_guessed_encoding_with_alternatives_and_no_word_of_a_row(
     encoding: str, text: str, guess: str | None, tmp_path: Path
 ) -> None:
     """FEED-FILE-08: the letters are shown that each encoding gives, not the words."""
@@ -82,7 +82,7 @@ def test_a_line_of_other_bytes_makes_no_other_encoding_of_utf_8(tmp_path: Path) 
     assert "# line 11 is not in UTF-8, as the others are: rows of such lines are rejected\n" in text
 
 
-def test_a_header_with_names_and_a_marked_encoding_are_told(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_a_header_below_other_lines_are_written_into_the_draft(tmp_path: Path) -> None:
     """FEED-FILE-08"""
     for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
         text = draft(written(tmp_path, "x.csv", ("Till\n" + GERMAN).encode(encoding)))
@@ -150,7 +150,7 @@ def test_the_decisions_of_a_draft_are_asked_one_by_one_with_the_values(
     assert "1 of 8\n" in shown.err
 
 
-def test_what_was_not_answered_stays_to_be_decided(
+def test_questions_without_an_answer_stay_marked_decide_in_the_draft(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """FEED-FILE-08: the answers end before the questions."""
@@ -295,7 +295,7 @@ def test_the_id_of_a_comment_is_neither_its_text_nor_its_author(ids: str, tmp_pa
     assert (found["comment"], found["comment_author_id"]) == ("comments.body", "...")
 
 
-def test_what_is_doubted_of_the_second_tables_columns_is_said(tmp_path: Path) -> None:
+def test_columns_of_the_second_table_that_are_ambiguous_are_asked_about(tmp_path: Path) -> None:
     """FEED-FILE-08: as of the first table's."""
     comments = "item_id,body,comment,author,user\ni1,a b,rang,d1,d2\ni1,b c,wrote,d2,d1\ni2,c d,faxed,d1,d1\n"
     text = draft(packed(tmp_path, TRACKER, comments), "tasks")

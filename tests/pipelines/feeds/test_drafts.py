@@ -91,7 +91,7 @@ def test_a_draft_and_its_sample_name_a_title_between_payments(tmp_path: Path) ->
     assert "till.csv: line 6: rejected: line 5 is a title" in "\n".join(told)
 
 
-def test_a_draft_says_what_tells_rows_apart_and_that_a_total_ends_the_file(tmp_path: Path) -> None:
+def test_a_draft_asks_which_rows_are_payments_and_proposes_a_trailer_for_a_total(tmp_path: Path) -> None:
     """FEED-FILE-08."""
     rows = "".join(f"{n};p{n};{n}.50;2024-05-0{n};{'SALE' if n % 2 else 'VOID'}\n" for n in range(1, 6))
     export = "Receipt;Patient;Amount;Date;Type\n" + rows
@@ -102,7 +102,7 @@ def test_a_draft_says_what_tells_rows_apart_and_that_a_total_ends_the_file(tmp_p
     assert "trailer" not in draft(written(tmp_path, "till.csv", export))
 
 
-def test_a_trailer_in_a_column_without_a_name_is_told_by_its_position(tmp_path: Path) -> None:
+def test_the_draft_names_the_column_of_a_trailer_by_position_if_it_has_no_name(tmp_path: Path) -> None:
     """FEED-FILE-08: no column is found by an empty name."""
     rows = [f"R{day},2026-01-0{day},1{day}.50,p{day}" for day in range(1, 6)]
     text = draft(written(tmp_path, "till.csv", "\n".join([",Date,Amount,Patient", *rows, "TOTAL,,62.50,", ""])))
@@ -260,7 +260,7 @@ def test_a_list_of_which_a_path_takes_the_first_value_is_asked(tmp_path: Path) -
     assert amount.startswith(f'amount = "payments[0].amount"  # {said}')
 
 
-def test_a_patients_id_is_no_key_of_a_form_and_capitals_of_answers_do_not_count(tmp_path: Path) -> None:
+def test_the_patient_id_of_a_form_is_not_drafted_as_its_key_and_answers_match_in_any_case(tmp_path: Path) -> None:
     """FEED-FILE-08: a grid of an online form, in which somebody has typed an answer."""
     asked = [question["text"] for question in instruments()["gad"]["questions"]]
     header = ",".join(["Timestamp", "Patient ID", *(f'"How often? [{text}]"' for text in asked)])
@@ -273,7 +273,7 @@ def test_a_patients_id_is_no_key_of_a_form_and_capitals_of_answers_do_not_count(
     assert text.count('by = "display"') == len(asked)
 
 
-def test_a_later_day_tells_how_days_are_written(tmp_path: Path) -> None:
+def test_one_later_day_of_the_month_decides_the_order_of_day_and_month(tmp_path: Path) -> None:
     """FEED-FILE-08: rows of a ledger are in the order of their days, so that the first may all be early in a month."""
     rows = "".join(f"t{n},p{n},{n}.50,03/{n // 10 + 1:02}/2026\n" for n in range(250))
     text = draft(written(tmp_path, "till.csv", f"Receipt,Patient,Amount,Paid\n{rows}"))
@@ -312,7 +312,7 @@ def test_the_way_rows_are_written_is_seen(content: str, lines: list[str], tmp_pa
     assert [line for line in text if line.startswith(("skip", "quote", "delim", "escape"))] == lines
 
 
-def test_what_makes_a_workbook_unfit_is_said_in_its_draft(tmp_path: Path) -> None:
+def test_the_draft_of_a_workbook_names_formulas_without_values_and_hidden_rows(tmp_path: Path) -> None:
     """FEED-FILE-08."""
     header: list[Cell] = ["Receipt", "Patient", "Amount", "Paid on"]
     formula = b'<c r="{at}"><f>1+1</f></c>'

@@ -48,7 +48,7 @@ def test_a_claim_is_known_by_its_word_among_others(tmp_path: Path) -> None:
     assert '# Not used: "Method", "Claim Status"' in text
 
 
-def test_one_more_of_a_name_is_a_file_of_that_name(tmp_path: Path) -> None:
+def test_a_copy_number_in_parentheses_is_no_part_of_a_files_name(tmp_path: Path) -> None:
     """FEED-FILE-08: so browsers call a second download."""
     text = draft(written(tmp_path, "till (3).csv", "Receipt,Amount\n1,1.50\n2,2.50\n"))
     found = tomllib.loads(text)
@@ -56,8 +56,8 @@ def test_one_more_of_a_name_is_a_file_of_that_name(tmp_path: Path) -> None:
     assert (found["name"], found["files"]) == ("till", ["till*.csv"])
 
 
-def test_a_file_that_no_pattern_tells_from_its_neighbours_is_named_as_a_pattern_that_takes_it(tmp_path: Path) -> None:
-    """FEED-FILE-08: brackets in its name are these signs, not a choice of signs."""
+def test_brackets_in_a_file_name_are_escaped_in_the_drafted_pattern(tmp_path: Path) -> None:
+    """FEED-FILE-08: a neighbour has a name that begins alike."""
     written(tmp_path, "till[x]y.csv", "Receipt,Amount\n1,1.50\n2,2.50\n")
     found = tomllib.loads(draft(written(tmp_path, "till[x].csv", "Receipt,Amount\n1,1.50\n2,2.50\n")))
     assert found["files"] == ["till[[]x].csv"]
@@ -136,7 +136,7 @@ def test_seconds_since_1970_are_drafted_as_times_and_asked(tmp_path: Path) -> No
     assert '"paid" = "..."  # DECIDE: which rows are payments received? It has "false" (1), "true" (7)' in text
 
 
-def test_two_questionnaires_in_one_row_are_drafted_one_and_the_other_told(tmp_path: Path) -> None:
+def test_of_two_questionnaires_in_one_row_one_is_drafted_and_the_other_is_asked_about(tmp_path: Path) -> None:
     """FEED-FILE-08"""
     names = [f"GAD7_{number}" for number in range(1, 8)] + [f"PHQ9_{number}" for number in range(1, 10)]
     rows = [

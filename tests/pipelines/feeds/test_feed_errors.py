@@ -145,7 +145,7 @@ def test_an_entry_of_an_array_of_tables_is_found_by_its_number() -> None:
     assert line_of(text, ("comments", 1, "odd key", "x")) == 6
 
 
-def test_a_check_tells_of_every_mistake_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_feeds_check_reports_every_mistake_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """FEED-FILE-08, CLI-CMD-14."""
     path = tmp_path / "till.toml"
     path.write_text(FEED.replace("dates", "datse").replace('kind = "payments"', 'kind = "money"'))

@@ -79,7 +79,7 @@ def test_two_feeds_that_take_one_file_are_an_error_that_names_both(tmp_path: Pat
         load_feeds([tmp_path]).match("till-1.csv")
 
 
-def test_two_feeds_whose_names_dagster_does_not_tell_apart_are_an_error_that_names_both(tmp_path: Path) -> None:
+def test_two_feed_names_that_are_equal_to_dagster_are_an_error_that_names_both(tmp_path: Path) -> None:
     """FEED-FILE-08: no page of Dagster would open with them."""
     written(tmp_path, MINIMAL.replace('"till"', '"till-2"').replace("till*", "a*"), "a.toml")
     written(tmp_path, MINIMAL.replace('"till"', '"till_2"').replace("till*", "b*"), "b.toml")
@@ -156,7 +156,7 @@ def test_a_crosswalk_that_translates_a_value_in_two_ways_is_an_error(tmp_path: P
         load_feed(written(tmp_path, text))
 
 
-def test_the_hash_tells_what_a_row_becomes_and_nothing_else(tmp_path: Path) -> None:
+def test_the_hash_of_a_feed_changes_only_with_what_a_row_becomes(tmp_path: Path) -> None:
     """FEED-FILE-08."""
     (tmp_path / "w.csv").write_text("a,b\n1,p1\n")
     walked = MINIMAL.replace('"PATIENT"', '{ column = "P", crosswalk = { file = "w.csv", from = "a", to = "b" } }')

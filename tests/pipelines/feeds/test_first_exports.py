@@ -36,8 +36,10 @@ def imported(home: Path, asked: Callable[..., dict[str, Any]], tmp_path: Path) -
     return run
 
 
-def test_payments_with_methods_and_claims(imported: Imported, target: Any) -> None:
-    """FEED-FILE-08: those of a method alone are copayments, and all are there to the cent."""
+def test_an_unknown_export_of_payments_is_imported_by_its_draft_and_one_decision(
+    imported: Imported, target: Any
+) -> None:
+    """FEED-FILE-08: the rows of one method are copayments, and all amounts are there to the cent."""
     methods = ("COPAY", "CASH", "CHECK", "CARD")
     rows = [(f"R{n}", f"03/{n % 28 + 1:02}/2026", methods[n % 3], f"p{n % 9}", f"C{n % 5}", 50 + n) for n in range(60)]
     lines = "".join(f"{key},{day},{how},{who},{claim},{amount}.50,mb\n" for key, day, how, who, claim, amount in rows)
@@ -49,8 +51,8 @@ def test_payments_with_methods_and_claims(imported: Imported, target: Any) -> No
     assert sum(round(body["amount"]["value"] * 100) for body in found) == sum(100 * row[-1] + 50 for row in rows)
 
 
-def test_a_survey(imported: Imported, target: Any, tmp_path: Path) -> None:
-    """FEED-FILE-08: each number is the answer that the questionnaire, drafted from the file too, has for it."""
+def test_an_unknown_survey_is_imported_by_its_draft(imported: Imported, target: Any, tmp_path: Path) -> None:
+    """FEED-FILE-08: each number becomes the answer that the questionnaire, drafted from the same file, has for it."""
     rows = [[(n + question) % 4 for question in range(7)] for n in range(30)]
     lines = "".join(f"S{n},{DAYS[n % 28]},p{n},{','.join(map(str, row))}\n" for n, row in enumerate(rows))
     content = f"Response ID,Submitted,Patient,{','.join(f'GAD{n}' for n in range(1, 8))}\n{lines}"
@@ -88,7 +90,9 @@ def test_a_workbook_with_its_header_on_line_4_and_totals_at_the_end(imported: Im
 
 
 @pytest.mark.long
-def test_a_tracker_in_two_files(imported: Imported, target: Any) -> None:
+def test_an_unknown_tracker_of_two_files_is_imported_by_its_draft_and_decisions(
+    imported: Imported, target: Any
+) -> None:
     """FEED-FILE-08: each comment is at its task."""
     items = "".join(
         f"OPS-{n},call patient {n},{'Open' if n % 2 else 'Closed'},u{n % 3},{DAYS[n % 28]}\n" for n in range(30)

@@ -66,7 +66,7 @@ def test_fields_are_cut_at_their_places_behind_the_header(tmp_path):
         ),
     ],
 )
-def test_a_line_that_cannot_be_told_is_rejected(text, said, tmp_path):
+def test_a_fixed_width_line_whose_fields_cannot_be_located_is_rejected(text, said, tmp_path):
     """FEED-FILE-02"""
     assert rejected(read(line("b") + text, tmp_path)) == [(2, 1, said)]
 
@@ -161,8 +161,8 @@ def test_impossible_fields_of_fixed_width_are_named(changed, said, tmp_path):
 
 
 @pytest.mark.long
-def test_lines_are_read_some_at_a_time(tmp_path, monkeypatch):
-    """The law of the next one, by what is in use at once."""
+def test_five_times_as_many_lines_take_less_than_twice_the_memory(tmp_path, monkeypatch):
+    """counted by the objects in use."""
     monkeypatch.setattr("pipelines.feeds.reading.chunks.CHUNK", 500)
     (tmp_path / "till.toml").write_text(FEED.replace("{more}", ""))
     feed, peaks = load_feed(tmp_path / "till.toml"), []
@@ -177,7 +177,7 @@ def test_lines_are_read_some_at_a_time(tmp_path, monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.parametrize("many", [100_000, 200_000])
-def test_many_lines_need_no_more_memory_than_some(many, tmp_path):
+def test_the_memory_of_the_process_does_not_grow_with_the_lines(many, tmp_path):
     needed = []
     for number in (many // 10, many):
         script = (

@@ -34,7 +34,7 @@ def test_a_flag_that_the_feed_translates_or_joins_makes_a_key(tmp_path: Path) ->
     assert (keys, reasons) == (["a-true"], [])
 
 
-def test_a_flag_in_the_place_of_the_first_that_is_there_is_no_key(tmp_path: Path) -> None:
+def test_a_flag_as_the_first_value_of_several_columns_is_no_key(tmp_path: Path) -> None:
     """FEED-FILE-09"""
     found = validated(tmp_path, '{ first = ["id", "other"] }', '"id": "a", "other": true', '"id": null, "other": true')
     assert found == (["a"], [FAULT])
@@ -83,7 +83,7 @@ def test_a_key_that_only_begins_with_such_a_word_is_one(text: str) -> None:
     assert key(text) == text
 
 
-def test_what_guards_an_id_from_a_spreadsheet_is_no_part_of_it(tmp_path: Path) -> None:
+def test_a_formula_around_an_id_as_in_equals_007_is_removed(tmp_path: Path) -> None:
     """FEED-FILE-09"""
     keys, reasons = validated(tmp_path, '"id"\nclaim_id = "claim"', r'"id": "=\"007\"", "claim": "=\"c1\""')
     assert (keys, reasons) == (["007"], [])

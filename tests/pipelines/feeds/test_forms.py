@@ -68,7 +68,7 @@ def test_wide_encodings_are_read_with_and_without_their_mark(encoding: str, tmp_
         ("header = 2", b'a\n"id\nx', "the header is not a CSV header"),
     ],
 )
-def test_a_form_that_the_file_has_not_is_told_in_one_sentence(
+def test_a_file_of_another_form_than_its_feed_says_ends_with_one_sentence(
     form: str, content: bytes, sentence: str, tmp_path: Path
 ) -> None:
     """FEED-FILE-08."""

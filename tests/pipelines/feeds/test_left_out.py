@@ -73,7 +73,9 @@ def test_a_sample_shows_what_is_left_out(tmp_path: Path, capsys: pytest.CaptureF
     assert "till.csv: of the first 7 rows 4 taken, 3 left out\n" in shown
 
 
-def test_one_condition_is_enough_and_its_column_must_be_there(tmp_path: Path, validated: Validate) -> None:
+def test_a_row_that_meets_one_of_several_skip_conditions_is_left_out_and_a_placeholder_is_refused(
+    tmp_path: Path, validated: Validate
+) -> None:
     """FEED-FILE-08."""
     feed = drafted(tmp_path, HEAD + PAGE).replace("[columns]", '[skip]\nReceipt = "1"\nClerk = "zz"\n\n[columns]')
     assert validated(feed, HEAD + PAGE).not_taken == 1

@@ -76,7 +76,7 @@ def test_a_format_that_reads_a_day_of_no_year_of_records_leaves_it_to_a_later_on
 
 
 @pytest.mark.parametrize("text", ["1900-01-02", "1970-01-02", "1970-01-01T08:00:00Z", "2199-12-31"])
-def test_days_beside_them_are(text: str) -> None:
+def test_days_within_the_years_of_records_are_dates(text: str) -> None:
     """FEED-FILE-09"""
     assert str(time(text, Conventions(UTC))).startswith(text[:10])
 

@@ -84,7 +84,7 @@ def test_the_largest_amount_is_counted() -> None:
 
 
 @given(st.integers(-(10**9), 10**9), st.sampled_from([GERMAN, SWISS, FRENCH, AMERICAN, PLAIN]))
-def test_what_is_written_with_separators_is_read_back(cents: int, numbers: NumberFormat) -> None:
+def test_an_amount_written_with_separators_is_read_back_unchanged(cents: int, numbers: NumberFormat) -> None:
     """FEED-PAY-03."""
     value = Decimal(cents).scaleb(-2)
     text = f"{value:,.2f}".translate({ord(","): numbers.thousands, ord("."): numbers.decimal})

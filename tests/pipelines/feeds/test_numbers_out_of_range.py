@@ -24,7 +24,7 @@ def test_a_line_with_such_a_number_is_rejected(text: str, tmp_path: Path) -> Non
     assert message.startswith("not a JSON object: a number")
 
 
-def test_a_text_that_is_like_one_is_a_text(tmp_path: Path) -> None:
+def test_a_text_that_only_looks_like_a_huge_number_is_taken(tmp_path: Path) -> None:
     """FEED-FILE-04: also a key such as 12e345."""
     found = validated(json.dumps(ROW | {"payment_id": "12e345", "amount": "1.50"}) + "\n", tmp_path, "payments.ndjson")
     assert accepted(found) == [(1, "12e345")]

@@ -223,7 +223,7 @@ def test_a_record_that_is_known_from_an_archive_is_named_by_its_file_and_line(
     assert f"with other content, from payments-2.csv, line 3 of {batch}" in path.read_text()
 
 
-def test_files_of_one_name_are_told_by_their_folders(tmp_path: Path) -> None:
+def test_reasons_name_files_of_equal_names_in_an_archive_with_their_folders(tmp_path: Path) -> None:
     """FEED-FILE-01: `till.csv, line 3` could have been in either."""
     files = {"north/payments.csv": PAYMENTS + payment("a") + payment("b", "x"), "south/payments.csv": PAYMENTS + "c\n"}
     found = validated(zipped(files), tmp_path, "payments-may.zip")

@@ -117,7 +117,7 @@ def test_no_row_is_missed_for_an_empty_watermark_or_one_in_another_form(till, pr
     assert (code, NOT_ISO in json.dumps(found)) == (4, True)
 
 
-def test_the_same_rows_are_the_same_batch_in_whatever_order_they_come(till, practice, chartferry):
+def test_queried_rows_in_another_order_are_the_same_batch(till, practice, chartferry):
     """A batch is known by the hash of its rows. A finished one is not run again."""
     till.says("")
     till.add(("a", "p1", 1, DAYS[3]), ("b", "p1", 1, DAYS[3]), ("b", "p1", 2, DAYS[3]))
@@ -144,7 +144,7 @@ def test_rejects_of_a_query_are_a_csv_with_the_rows_number_and_go_back_in(till, 
 
 
 @pytest.mark.long
-def test_a_mark_is_not_kept_of_rows_that_were_stopped(till, practice, chartferry):
+def test_no_watermark_is_stored_for_a_batch_that_was_stopped(till, practice, chartferry):
     """The next import queries them again."""
     till.says(BY_CHANGE)
     till.feed.write_text("max_rejects = 0\n" + till.feed.read_text())
@@ -172,7 +172,7 @@ def test_a_watermark_that_went_back_sends_nothing_and_names_the_way(till, practi
     assert imported(chartferry)[0] == 0
 
 
-def test_a_changed_query_reads_all(till, practice, chartferry):
+def test_a_changed_query_ignores_the_watermark_and_reads_all_rows(till, practice, chartferry):
     """Rows that the former query left out may be older than the watermark."""
     till.add(("a", "p1", 1, DAYS[19]), ("b", "p1", 1, DAYS[3]))
     till.feed.write_text(till.feed.read_text() + "\n[take]\nreceipt = 'b'\n")
@@ -237,7 +237,7 @@ def test_a_slow_database_is_given_up(till, tmp_path):
             assert not thread.is_alive()
 
 
-def test_a_row_of_the_future_is_no_mark():
+def test_a_row_dated_in_the_future_sets_no_watermark():
     """Otherwise all rows before it would be missed."""
     newest = NewestWatermarks(NOW)
     for value in (NOW - timedelta(days=2), NOW + timedelta(days=400), None):
@@ -323,8 +323,8 @@ print(most_memory() >> 10)
 """
 
 
-def test_rows_are_handed_on_some_at_a_time(till, tmp_path, monkeypatch):
-    """Ten times as many rows need less than twice the memory."""
+def test_ten_times_as_many_queried_rows_take_less_than_twice_the_memory(till, tmp_path, monkeypatch):
+    """"""
     monkeypatch.setattr("pipelines.feeds.reading.query.ROWS_AT_ONCE", 50)
     monkeypatch.setattr("pipelines.feeds.reading.chunks.CHUNK", 50)
     feed, to, peaks = load_feed(till.feed), tmp_path / "rows", []

@@ -33,7 +33,7 @@ def test_a_quote_that_is_not_closed_rejects_its_own_line_alone(rest: list[str], 
     assert found.lines == 2 + len(rest)
 
 
-def test_several_rows_with_unclosed_quotes_are_told_apart(tmp_path: Path) -> None:
+def test_each_of_several_rows_with_an_unclosed_quote_is_rejected_alone(tmp_path: Path) -> None:
     """FEED-FILE-02."""
     found = validated(PAYMENTS + payment("a", '"1') + payment("b") + payment("c", '"1') + payment("d"), tmp_path)
     assert accepted(found) == [(3, "b"), (5, "d")]

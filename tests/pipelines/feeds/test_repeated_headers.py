@@ -99,7 +99,7 @@ FEET = (
 
 
 @pytest.mark.parametrize("foot", [f"{foot}\n" for foot in FEET])
-def test_rows_behind_the_foot_of_a_page_are_of_the_same_table(foot: str, tmp_path: Path) -> None:
+def test_rows_after_a_page_footer_belong_to_the_same_table(foot: str, tmp_path: Path) -> None:
     """LEDGER-25"""
     found = validated(PAYMENTS + payment("a") + foot + PAYMENTS + payment("b"), tmp_path)
     assert [key for _, key in accepted(found)] == ["a", "b"]

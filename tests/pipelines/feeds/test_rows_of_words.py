@@ -118,7 +118,7 @@ OF_NAMES = {
 @pytest.mark.crossed
 @pytest.mark.parametrize("case", OF_NAMES)
 @pytest.mark.parametrize("size", [2, 2_000])
-def test_where_ids_are_words_a_header_is_told_by_amount_and_day_and_no_key(
+def test_if_ids_are_words_a_row_without_amount_day_and_key_is_a_header(
     case: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LEDGER-25: with values in fewer than three of its columns. A row that may be a record is rejected alone."""

@@ -104,10 +104,10 @@ def test_a_response_without_all_answers_to_a_scored_questionnaire_is_accepted_wi
 
 @pytest.mark.parametrize("scored", [None, 'scored = ["N-gad"]'])
 @pytest.mark.parametrize(("left_out", "warned"), [(DIFFICULTY, 0), (GAD_7[3], 1)])
-def test_only_questions_that_count_towards_the_score_are_warned_of(
+def test_only_unanswered_questions_that_count_towards_the_score_give_a_warning(
     left_out: str, warned: int, scored: str | None, tmp_path: Path
 ) -> None:
-    """QR-RULE-02: how difficult the problems have made things is asked with the panel, and its score leaves it out."""
+    """QR-RULE-02: the panel asks how difficult the problems made things, which is no part of its score."""
     asked = [each for each in (*GAD_7, DIFFICULTY) if each != left_out]
     found = validated(tmp_path, "".join(f"1,p1,gad,q{each},LA1,,\n" for each in asked), scored)
     assert (found.accepted, found.warnings) == (1, Counter({INCOMPLETE: warned} if warned else {}))

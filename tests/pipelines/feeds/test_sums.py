@@ -53,11 +53,13 @@ def test_a_rejected_row_with_the_sum_of_those_before_it_is_named(tmp_path: Path)
         "with a repeat",
     ],
 )
-def test_only_the_sum_of_two_rows_or_more_looks_like_a_total(text: str, named: list[int], tmp_path: Path) -> None:
+def test_a_row_looks_like_a_total_only_if_it_is_the_sum_of_two_rows_or_more(
+    text: str, named: list[int], tmp_path: Path
+) -> None:
     assert totals(validated(HEADER + text, tmp_path)) == named
 
 
-def test_a_total_is_named_where_the_amount_told_beside_the_file_differs(tmp_path: Path) -> None:
+def test_a_control_amount_that_differs_by_a_total_row_names_that_row(tmp_path: Path) -> None:
     """LEDGER-14"""
     (tmp_path / "payments.csv.control.json").write_text('{"amount": "22.25"}')
     found = validated(HEADER + ROWS + TOTAL, tmp_path)

@@ -58,7 +58,7 @@ def test_a_file_without_its_trailer_stops_all(totals: str, tmp_path: Path) -> No
     assert found.control_mismatch == CUT_OFF.replace("till-1", "till-3")
 
 
-def test_a_last_trailer_that_says_no_totals_does_not_tell_of_the_files_before(tmp_path: Path) -> None:
+def test_a_trailer_without_totals_at_the_end_does_not_prove_the_other_files_of_an_archive(tmp_path: Path) -> None:
     """FEED-FILE-08"""
     found = validated(archive(row("a"), row("c") + total(1)), tmp_path, "till.zip", FEED.format(totals=""))
     assert found.control_mismatch == CUT_OFF

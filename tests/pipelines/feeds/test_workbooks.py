@@ -138,7 +138,7 @@ def test_a_format_shows_what_the_value_does_not_say(code: str, number: str, show
         "h:mm",
     ],
 )
-def test_most_formats_leave_the_value(code: str) -> None:
+def test_most_cell_formats_do_not_change_the_value(code: str) -> None:
     assert shown_by(170, code) is None
 
 
@@ -438,7 +438,7 @@ def test_a_sheet_that_begins_lower_down_and_further_right_keeps_its_places(tmp_p
     assert [line for line, _, _ in rejected(found)] == [6]
 
 
-def test_a_truth_value_is_no_id_no_date_and_no_amount_and_its_line_is_told(tmp_path: Path) -> None:
+def test_a_truth_value_as_an_id_date_or_amount_is_rejected_with_its_line(tmp_path: Path) -> None:
     """FEED-FILE-09: in other columns it is the text TRUE or FALSE, as for a question with yes and no."""
     rows: list[list[Cell]] = [
         row(True),

@@ -110,8 +110,10 @@ def test_each_target_takes_what_is_there(beyond, target, asked, tmp_path):
     assert [each.read_bytes() for each in (tmp_path / "notes" / "inbox").rglob("*") if each.is_file()] == [b"taken"]
 
 
-def test_what_was_written_just_now_is_looked_at_twice(beyond, target, asked, monkeypatch):
-    """SCALE-03: it waits if it has changed between the two looks."""
+def test_an_object_written_just_now_is_taken_only_if_it_is_unchanged_at_a_second_look(
+    beyond, target, asked, monkeypatch
+):
+    """SCALE-03"""
     monkeypatch.setattr("pipelines.importing.objects.QUIET", timedelta(seconds=10))
     beyond.ago = timedelta(0)
     beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")

@@ -95,7 +95,7 @@ def test_a_link_to_what_the_inbox_holds_is_taken(home: Path, feed: Feed) -> None
     assert [path.name for path in (home / "inbox").iterdir()] == ["later"]
 
 
-def test_an_inbox_that_is_a_link_itself_is_an_inbox(home: Path, feed: Feed) -> None:
+def test_an_inbox_may_itself_be_a_link(home: Path, feed: Feed) -> None:
     """FEED-FILE-10"""
     (home / "inbox").rename(home.parent / "share")
     (home / "inbox").symlink_to(home.parent / "share")
@@ -153,7 +153,7 @@ def test_a_link_that_is_named_by_itself_is_refused_too(home: Path) -> None:
     assert [each.why for each in find_files([link], load_feeds(), inbox=Inbox.of(home, {}))[1]] == [LEADS_OUT]
 
 
-def test_a_loop_of_links_is_said(home: Path, feed: Feed) -> None:
+def test_a_loop_of_links_ends_with_one_sentence(home: Path, feed: Feed) -> None:
     """FEED-FILE-10"""
     (home / "inbox" / NAME).symlink_to(NAME)
     with pytest.raises(UnreadableFile, match="cannot be taken in"):

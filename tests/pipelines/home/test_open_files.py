@@ -24,7 +24,7 @@ def limited(arguments: list[str], most: int, allowed: int) -> subprocess.Complet
 
 
 @pytest.mark.parametrize("command", [["up"], ["import"]])
-def test_too_few_files_are_said_in_one_line(tmp_path: Path, command: list[str]) -> None:
+def test_a_limit_of_open_files_that_is_too_low_is_reported_in_one_line(tmp_path: Path, command: list[str]) -> None:
     """CLI-CMD-13, CLI-IMPORT-08: before anything is made."""
     home = tmp_path / "home"
     ended = limited(["-m", "pipelines.cli", "--home", str(home), *command], 20, 20)

@@ -20,7 +20,7 @@ with throwaway_folder(Path(sys.argv[1])) as folder:
 """
 
 
-def test_what_a_killed_process_left_goes_at_the_next_start(tmp_path: Path) -> None:
+def test_scratch_folders_of_a_killed_process_are_removed_at_the_next_start(tmp_path: Path) -> None:
     """STATE-HOME-08"""
     died = subprocess.run([sys.executable, "-c", DIES, tmp_path], check=False)
     assert died.returncode == -signal.SIGKILL
@@ -32,8 +32,8 @@ def test_what_a_killed_process_left_goes_at_the_next_start(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "left", [".rehearsal-a/x", ".dry-run-b/x", ".rejects-c/x", "batches/.incoming-d", "scratch/anything", "scratch/e/x"]
 )
-def test_whatever_its_name_it_goes(tmp_path: Path, left: str) -> None:
-    """STATE-HOME-08: those of earlier versions too."""
+def test_scratch_of_earlier_versions_is_removed_under_its_old_names(tmp_path: Path, left: str) -> None:
+    """STATE-HOME-08"""
     (tmp_path / left).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / left).write_text("a name")
     prepare_home(tmp_path)

@@ -15,10 +15,10 @@ def feed(home, timezone):
 
 @pytest.mark.alike
 @pytest.mark.parametrize("fault", ["lost_before", "lost_after"])
-def test_rows_in_doubt_that_are_read_otherwise_by_now_are_loaded_once(
+def test_rows_in_doubt_are_loaded_once_although_the_feed_changed_meanwhile(
     home, target, asked, monkeypatch, additions, fault
 ):
-    """LEDGER-08, LEDGER-10: found as they were sent, else sent as they are read now."""
+    """LEDGER-08, LEDGER-10: a row that is found stays as it was sent; another is sent as the feed reads it now."""
     monkeypatch.setattr("pipelines.client.pace.RetryPauses.wait", lambda *_: None)
     monkeypatch.setenv("CHARTFERRY_SETTLING_SECONDS", "0.01")
     target.known_parameters = {"_id", "identifier"}

@@ -125,7 +125,7 @@ def test_a_file_unlike_those_before_is_unusual_and_few_files_say_nothing(ledger,
         ((6, 1000), (6, 9000, 2), "an amount outside the range of the last 5 files"),
     ],
 )
-def test_an_amount_of_few_records_is_not_told(before, last, told, ledger, tmp_path):
+def test_the_deviation_of_a_small_file_shows_no_amount(before, last, told, ledger, tmp_path):
     """REPORT-26: neither that of the file, nor bounds that are made of such files."""
     came(ledger, *[before] * 5, last)
     assert told in said(ledger, feed_of(tmp_path, "[expect]\nhistory = 5"))[0]
@@ -173,8 +173,8 @@ def test_an_impossible_expectation_is_named(more, wrong, tmp_path):
         feed_of(tmp_path, more)
 
 
-def test_checks_and_alerts_tell_of_it(tmp_path):
-    """file_late, file_unusual: each once, under a key of its own."""
+def test_a_late_and_an_unusual_file_each_fail_the_check_and_give_an_alert(tmp_path):
+    """file_late, file_unusual: each has a key of its own."""
     feed = feed_of(tmp_path, '[expect]\nby = "00:00"\nrows = [5, 9]')
     with closing(Ledger.open(tmp_path / "ledger.db", Clock())) as ledger:
         came(ledger, (1, 100))
@@ -187,7 +187,7 @@ def test_checks_and_alerts_tell_of_it(tmp_path):
     assert Deviations().sentences() == []
 
 
-def test_the_checks_and_the_sensor_of_alerts_tell_of_it_and_of_its_end(tmp_path):
+def test_the_alert_sensor_reports_late_and_unusual_files_once_and_when_they_are_resolved(tmp_path):
     """file_late, file_unusual, well_again: as Dagster evaluates them, with the feed file of the home."""
     home, told, script = tmp_path / "home", tmp_path / "told.ndjson", tmp_path / "note.py"
     (home / "feeds").mkdir(parents=True)

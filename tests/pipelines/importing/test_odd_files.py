@@ -66,8 +66,8 @@ def rows(number):
 
 
 @pytest.mark.parametrize("what", LEFT)
-def test_what_is_no_export_is_said_in_one_line_and_left(what, chartferry, home, target):
-    """FEED-FILE-10: a folder is told and no failure, since many keep their old files in one."""
+def test_an_inbox_entry_that_is_no_export_is_left_with_a_message(what, chartferry, home, target):
+    """FEED-FILE-10: only a folder is no failure, since many keep their old files in one."""
     make, name, why, code = LEFT[what]
     make(home / "inbox" / name)
     (home / "inbox" / "payments-1.csv").write_text(rows(1))
@@ -111,7 +111,7 @@ def test_a_file_is_imported_whatever_its_name(what, chartferry, home, target):
     assert len(target.of("PaymentNotice")) == 1
 
 
-def test_a_name_that_leaves_no_room_for_its_control_totals_is_said(chartferry, home, target):
+def test_a_file_name_too_long_for_its_control_totals_is_left_with_a_message(chartferry, home, target):
     """CLI-IMPORT-06"""
     name = f"payments{'x' * 243}.csv"
     (home / "inbox" / name).write_text(rows(1))
@@ -189,8 +189,8 @@ def test_a_file_named_that_may_not_be_read_fails_alone(home, chartferry, tmp_pat
     assert " finished " in said
 
 
-def test_names_of_columns_are_told_without_what_a_terminal_obeys(chartferry, home, target):
-    """CLI-IMPORT-01: nor are they endless, and one that is empty is told as that."""
+def test_unknown_column_names_are_printed_escaped_and_shortened(chartferry, home, target):
+    """CLI-IMPORT-01: an empty name is printed as `(no name)`."""
     row = {"payment_id": "1", "patient_id": "p1", "amount": 1, "paid_on": "2026-01-01"}
     odd = {"": 1, "\x1b[31mred\x00": 2, "x" * 1000: 3}
     (home / "inbox" / "payments.ndjson").write_text(json.dumps(row | odd))
@@ -200,7 +200,7 @@ def test_names_of_columns_are_told_without_what_a_terminal_obeys(chartferry, hom
     assert line.endswith(rf"name: (no name), \x1b[31mred\x00, {'x' * 80}...")
 
 
-def test_a_sample_is_shown_without_what_a_terminal_obeys(chartferry, tmp_path):
+def test_a_sample_is_printed_with_control_characters_escaped(chartferry, tmp_path):
     """CLI-CMD-14"""
     sample = tmp_path / "tasks.ndjson"
     sample.write_text(
@@ -211,7 +211,7 @@ def test_a_sample_is_shown_without_what_a_terminal_obeys(chartferry, tmp_path):
     assert "\x1b" not in out
 
 
-def test_an_export_that_is_taken_for_a_feed_file_is_said(chartferry, tmp_path):
+def test_feeds_check_says_so_if_it_gets_an_export_in_place_of_a_feed_file(chartferry, tmp_path):
     """CLI-CMD-14"""
     export = tmp_path / "payments.csv"
     export.write_text(rows(1))

@@ -81,7 +81,7 @@ def test_a_server_that_ignores_conditions_gets_nothing_a_second_time(folder, tar
     assert len(target.stored) == 45
 
 
-def test_what_is_there_several_times_is_refused_with_what_names_it(folder, target, asked):
+def test_a_resource_that_the_target_has_twice_is_refused_and_so_are_those_that_refer_to_it(folder, target, asked):
     """TARGET-06: as by a server that keeps conditions."""
     target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
     for name in ("x1", "x2"):
@@ -95,7 +95,7 @@ def test_what_is_there_several_times_is_refused_with_what_names_it(folder, targe
 
 
 @pytest.mark.parametrize("how", ["refused", "ignored"])
-def test_a_search_that_tells_nothing_leaves_it_to_the_conditions(folder, target, asked, how):
+def test_if_a_search_finds_nothing_or_is_refused_the_conditional_create_decides(folder, target, asked, how):
     """TARGET-06"""
     target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
     target.refused_parameters, target.does_not = (
@@ -146,7 +146,7 @@ def test_ids_that_the_target_gives_are_followed_in_what_names_them(folder, targe
     assert len(target.stored) == 4
 
 
-def test_what_has_no_identifier_is_known_by_its_address_or_by_its_id_as_one(folder, target, asked):
+def test_a_resource_without_identifier_is_found_by_its_url_or_by_its_id_as_identifier(folder, target, asked):
     """TARGET-06"""
     target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
     practitioner = {"resourceType": "Practitioner", "id": "dr,1"}
@@ -250,7 +250,7 @@ def test_an_identifier_without_a_value_hides_none_that_has_one(folder, target, a
     assert [each["identifier"] for each in target.of("Patient") if known == each["identifier"]]
 
 
-def test_what_names_a_refused_one_is_not_put_where_the_target_gives_ids_itself(folder, target, asked):
+def test_a_resource_that_refers_to_a_refused_one_is_refused_if_the_target_assigns_ids(folder, target, asked):
     """TARGET-06: there the id of the file may be another's."""
     target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
     target.refuse = lambda body: "m|1" in json.dumps(body)
@@ -315,7 +315,7 @@ def test_the_bundled_service_loads_its_own(folder, tmp_path, monkeypatch, capsys
     assert counts(found)["Patient"]["created"] == 3
 
 
-def test_one_without_an_id_is_named_where_ids_are_given(folder, target, asked):
+def test_a_resource_without_an_id_is_refused_by_name_if_the_target_takes_given_ids(folder, target, asked):
     """TARGET-06: as is one whose id is no text. The others go."""
     target.additions, target.promised = False, PUTS
     lines(folder / "b-patients.ndjson", *({"resourceType": "Patient"} | each for each in ({}, {"id": 7}, {"id": "p7"})))
@@ -324,7 +324,7 @@ def test_one_without_an_id_is_named_where_ids_are_given(folder, target, asked):
     assert {each["problems"][0]["text"] for each in found["refused"]} == {"there is no id"}
 
 
-def test_a_target_that_answers_nobody_is_asked_a_few_times_only(folder, target, chartferry):
+def test_a_target_that_does_not_answer_ends_the_load_after_a_few_requests(folder, target, chartferry):
     """TARGET-06: not for each resource of a file, which takes hours."""
     target.additions, target.promised = False, PUTS
     lines(folder / "b-patients.ndjson", *({"resourceType": "Patient", "id": f"p{n}"} for n in range(200)))

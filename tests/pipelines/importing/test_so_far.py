@@ -67,8 +67,10 @@ def test_a_killed_batch_has_its_counts_so_far_in_status_and_tables_and_its_first
     assert published(home) == ("finished", counts, ROWS - 1)
 
 
-def test_of_a_batch_stopped_twice_the_target_has_what_is_shown_as_created(killed, home, target, chartferry, status):
-    """A run that meets what an earlier one made counts it as unchanged; the batch counts it as created."""
+def test_a_batch_that_was_stopped_twice_counts_its_created_resources_as_created(
+    killed, home, target, chartferry, status
+):
+    """A run that meets resources of an earlier run counts them as unchanged; the batch counts them as created."""
     before = shown(status())[1]["created"]
     target.faults = ["forbidden"] * 1000
     assert chartferry("import")[0] == 6
@@ -88,7 +90,7 @@ def test_rows_without_an_outcome_are_listed_up_to_a_number(killed, chartferry, s
     assert any(line.startswith(f"and {len(found['unsettled']) - 3:,} more such rows") for line in said)
 
 
-def test_a_run_that_was_killed_is_not_said_to_go_on_once_another_has_ended(killed, chartferry, status):
+def test_status_shows_a_killed_run_as_cut_off_once_a_later_run_has_ended(killed, chartferry, status):
     """CLI-CMD-03"""
     [batch] = status()["batches"]
 

@@ -65,8 +65,8 @@ def test_rows_that_come_again_while_they_are_purged_stay(place, tmp_path, monkey
     assert [path.read_text() for path in (folder / "source").iterdir()] == ["rows of p1"]
 
 
-def test_what_is_damaged_in_the_scratch_of_a_machine_goes_nowhere_and_is_mended(place, tmp_path):
-    """SCALE-03: files that are written once are those of the store."""
+def test_damaged_copies_on_a_machine_do_not_reach_the_store_and_are_replaced_from_it(place, tmp_path):
+    """SCALE-03: files that are written once are taken from the store."""
     one = batches_at(place, tmp_path / "one")
     folder = a_batch(one)
     (folder / "run-1").mkdir()
@@ -227,7 +227,7 @@ def test_retention_purges_what_lies_at_the_store_alone(machines, target, monkeyp
     assert not has_rows(store, batch)
 
 
-def test_another_deployment_is_told_apart_and_changes_nothing(machines, target, postgres, monkeypatch):
+def test_a_store_of_another_deployment_is_refused_and_left_alone(machines, target, postgres, monkeypatch):
     """SCALE-03"""
     machines.put("one")
     machines.asked("one", "import")

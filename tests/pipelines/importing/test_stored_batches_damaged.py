@@ -29,7 +29,7 @@ PAID = ROWS.partition("k3")[0]
 
 @pytest.mark.long
 @FOLDER
-def test_what_writers_left_beside_entries_and_copies_of_the_journal_is_passed_over(machines, target):
+def test_stray_files_beside_log_entries_and_journal_copies_are_ignored(machines, target):
     """SCALE-03: parts of a copy that was killed, and files that people put there."""
     machines.put("one")
     machines.asked("one", "import")
@@ -121,7 +121,7 @@ def test_rows_of_a_run_without_a_file_are_no_purged_batch(place, tmp_path):
 
 
 @pytest.mark.long
-def test_what_was_put_just_after_a_purge_goes_with_the_next(machines, target, tmp_path):
+def test_a_file_stored_just_after_a_purge_is_removed_by_the_next_one(machines, target, tmp_path):
     """SCALE-03: the machine that put the file was killed before it wrote the entry for it."""
     machines.put("one", PAID)
     batch = machines.asked("one", "import")["batches"][0]["batch_id"]
@@ -187,7 +187,7 @@ def test_dagster_names_a_file_that_another_machine_took_in(machines, target):
 
 @pytest.mark.long
 @FOLDER
-def test_what_names_the_lines_of_others_is_brought_with_their_rows(machines, target, monkeypatch):
+def test_another_machine_fetches_the_map_of_lines_together_with_the_rows(machines, target, monkeypatch):
     """SCALE-03"""
     target.additions = False
     target.faults = ["lost_before"]
@@ -301,7 +301,7 @@ def out_of_reach(*_: object) -> None:
 @FOLDER
 @pytest.mark.parametrize("damage", ["changed", "gone"])
 @pytest.mark.parametrize("name", ["payments.csv", "payments-2.csv"])
-def test_the_same_file_mends_what_is_damaged_at_the_store(machines, target, damage, name):
+def test_a_second_import_of_a_file_repairs_its_damaged_copy_at_the_store(machines, target, damage, name):
     """SCALE-03: under any name."""
     machines.put("one")
     batch = machines.asked("one", "import")["batches"][0]["batch_id"]
@@ -339,8 +339,8 @@ def test_control_totals_stay_where_the_same_bytes_come_to_two_machines_at_once(p
 
 @pytest.mark.long
 @FOLDER
-def test_a_run_is_of_the_name_that_its_machine_took(machines, target, monkeypatch):
-    """SCALE-03: two machines take the same bytes at once. Each must report the name of its own file."""
+def test_a_run_reports_the_file_name_that_its_own_machine_received(machines, target, monkeypatch):
+    """SCALE-03: another machine receives the same bytes under another name at once."""
     machines.put("one", file="payments-a.csv")
     machines.put("two", file="payments-b.csv")
 

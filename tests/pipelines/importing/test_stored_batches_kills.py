@@ -102,7 +102,7 @@ def goes_on(machines: Machines, target, step: int, after: bool) -> bool:
 @pytest.mark.alike
 @pytest.mark.parametrize("machines", ["folder"], indirect=True)
 @pytest.mark.parametrize("step", [3, 12])
-def test_whoever_is_killed_at_a_write_another_machine_finishes(machines, target, step):
+def test_another_machine_finishes_an_import_that_was_killed_at_a_write_to_the_store(machines, target, step):
     """SCALE-03, LEDGER-01"""
     assert goes_on(machines, target, step, after=step % 2 == 0)
 
@@ -110,8 +110,8 @@ def test_whoever_is_killed_at_a_write_another_machine_finishes(machines, target,
 @pytest.mark.long
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("step", range(1, 25))
-def test_whoever_is_killed_at_any_write_another_machine_finishes(machines, target, step, after):
-    """SCALE-03, LEDGER-01: at each write to the store, before it and after it."""
+def test_another_machine_finishes_an_import_that_was_killed_at_any_write_to_the_store(machines, target, step, after):
+    """SCALE-03, LEDGER-01: before and after the write."""
     goes_on(machines, target, step, after)
 
 

@@ -96,7 +96,7 @@ def test_no_other_file_mends_what_this_program_failed_on(home, asked, chartferry
 
 
 @pytest.mark.publishes(*OF_THE_PAGE)
-def test_a_file_that_fails_once_all_of_it_is_loaded_is_not_said_to_be_missing_from_the_chart(
+def test_a_file_that_fails_after_all_its_records_were_loaded_is_not_reported_as_missing(
     home, target, asked, chartferry, monkeypatch
 ):
     """The run that loaded it was killed before it said so; the one that goes on cannot read the file. Each of its
@@ -136,7 +136,7 @@ def test_a_later_file_of_its_name_is_not_taken_for_all_that_was_set_aside(home, 
     assert [problem.matter for problem in problems] == ["Its one record was not taken.", "1 record is set aside."]
 
 
-def test_memory_that_does_not_suffice_for_a_file_is_told_with_what_to_do(home, chartferry, monkeypatch, states):
+def test_a_file_too_large_for_the_memory_fails_with_advice_and_the_others_go_on(home, chartferry, monkeypatch, states):
     put(home, "payments-1.csv", "k1")
     put(home, "payments-2.csv", "k2")
     with fault(monkeypatch, "payments-1.csv", MemoryError):

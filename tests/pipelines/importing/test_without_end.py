@@ -57,7 +57,7 @@ def test_an_import_of_other_files_names_what_has_no_end(killed, home, target, ch
     assert len(target.of("PaymentNotice")) == 2
 
 
-def test_what_has_no_end_and_is_not_in_this_home_is_named(killed, home, target, chartferry, asked):
+def test_an_unfinished_batch_whose_folder_is_not_in_this_home_is_named(killed, home, target, chartferry, asked):
     """LEDGER-27, SCALE-03: its home was restored from a backup, or it came in at a machine that is lost."""
     [folder] = (home / "batches").glob("payments-*")
     shutil.rmtree(folder)
@@ -96,7 +96,7 @@ def test_a_file_of_which_no_run_has_begun_is_in_the_status(home, target, chartfe
     assert (found["received"], [each["state"] for each in found["batches"]]) == ([], ["finished"])
 
 
-def test_of_a_file_whose_runs_a_ledger_lost_it_is_not_said_that_none_began(home, target, chartferry):
+def test_status_says_that_the_ledger_has_no_run_of_a_received_file_not_that_none_began(home, target, chartferry):
     """CLI-CMD-03: its payment is at the target."""
     (home / "inbox" / "payments-1.csv").write_text(PAYMENTS + "A,p1,10.00,2026-03-01,\n")
     assert chartferry("import")[0] == 0

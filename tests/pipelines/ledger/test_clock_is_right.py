@@ -155,7 +155,9 @@ def test_a_process_that_was_at_work_goes_on_from_the_time_that_is_right(home, as
     assert asked("import")["exit_code"] == 0
 
 
-def test_what_came_while_the_clock_was_ahead_closes_no_reject_of_now(home: Path, asked, chartferry, monkeypatch):
+def test_a_record_made_while_the_clock_was_ahead_does_not_close_a_later_reject(
+    home: Path, asked, chartferry, monkeypatch
+):
     """LEDGER-07: a record was made ahead; a correction under its key says something else, and is set aside now."""
 
     def take(name: str, *lines: str) -> None:

@@ -80,7 +80,7 @@ def test_a_correction_closes_what_it_corrects_and_counts_once(home, night, monke
 
 @pytest.mark.alike
 @pytest.mark.parametrize("steps", STEPS, ids=str)
-def test_an_older_file_takes_nothing_back_that_a_newer_one_said(home, target, night, steps):
+def test_an_older_file_does_not_undo_a_newer_change_although_the_clock_was_set_back(home, target, night, steps):
     """LEDGER-08"""
     feed_of_tasks(home)
     old, new = "t1,p1,old,requested,dr1", "t1,p1,new,requested,dr1"
@@ -134,8 +134,8 @@ def test_a_clock_that_is_days_behind_is_set_right_first(home, target, night, cha
     assert asked("import")["totals"]["created"] == 1
 
 
-def test_a_clock_that_was_days_ahead_is_told_of_once(home, night, chartferry, asked, monkeypatch):
-    """LEDGER-01, DECIDE-01: on the record with the user's name."""
+def test_a_clock_that_was_days_ahead_is_confirmed_once_by_a_person(home, night, chartferry, asked, monkeypatch):
+    """LEDGER-01, DECIDE-01: the decision is recorded."""
     night(4 * 24 * 60, "payments-1.csv", PAYMENTS, "k1,p1,1.00,2026-03-01,")
     last = moments(home)[-1]
     set_clock(monkeypatch, timedelta(0))
@@ -174,7 +174,7 @@ def test_a_ledger_that_is_made_again_goes_on_from_the_journals_last_line(home, n
     assert max(received(home)[1:]) < ahead
 
 
-def test_a_ledger_without_a_target_is_told_of_the_clock_too(home, asked, chartferry, monkeypatch):
+def test_a_ledger_without_a_target_also_refuses_a_clock_that_is_days_behind(home, asked, chartferry, monkeypatch):
     """LEDGER-01: a file was received while the target was away."""
     set_clock(monkeypatch, timedelta(days=4))
     (home / "inbox" / "payments-1.csv").write_text(f"{PAYMENTS}\nk1,p1,1.00,2026-03-01,\n")
@@ -186,7 +186,7 @@ def test_a_ledger_without_a_target_is_told_of_the_clock_too(home, asked, chartfe
     assert asked("import", "--clock-is-right")["totals"]["created"] == 1
 
 
-def test_while_a_load_is_under_way_nobody_says_that_the_clock_is_right(home, night, chartferry):
+def test_clock_is_right_is_refused_while_a_load_is_under_way(home, night, chartferry):
     """LEDGER-01: it goes on from the times that it knows."""
     night(0, "payments-1.csv", PAYMENTS, "k1,p1,1.00,2026-03-01,")
     with closing(Ledger.open(home / "ledger.db")) as ledger:
@@ -230,8 +230,10 @@ def of_an_earlier_schema(journal: Path) -> None:
 
 @pytest.mark.alike
 @pytest.mark.parametrize("left", [without_moment, of_an_earlier_schema, Path.unlink], ids=lambda each: each.__name__)
-def test_what_an_earlier_version_left_or_nobody_has_goes_on_too(tmp_path, monkeypatch, left):
-    """LEDGER-01: by the journal, else by what the tables tell."""
+def test_a_ledger_without_a_note_of_its_last_moment_takes_it_from_the_journal_or_the_tables(
+    tmp_path, monkeypatch, left
+):
+    """LEDGER-01"""
     with closing(Ledger.open(tmp_path / "ledger.db")) as ledger:
         ledger.note_target("one", "http://one")
         ledger.start_batch("one", "payments-1", feed="payments", source="s", resource_type="PaymentNotice")
@@ -265,7 +267,7 @@ def test_without_its_journal_a_ledger_goes_on_from_whatever_was_written_last(add
         assert ledger.rows("SELECT first_seen_at FROM target WHERE target_id = 'two'", ())[0][0] >= ahead
 
 
-def test_a_damaged_moment_is_told_of(tmp_path):
+def test_a_damaged_time_in_the_last_journal_line_is_reported(tmp_path):
     """LEDGER-01"""
     with closing(Ledger.open(tmp_path / "ledger.db")) as ledger:
         ledger.note_target("one", "http://one")
@@ -275,7 +277,7 @@ def test_a_damaged_moment_is_told_of(tmp_path):
         Ledger.open(tmp_path / "ledger.db")
 
 
-def test_without_a_ledger_there_is_nothing_to_tell(home, asked):
+def test_clock_is_right_does_nothing_in_a_home_without_a_ledger(home, asked):
     assert asked("import", "--clock-is-right")["exit_code"] == 0
 
 

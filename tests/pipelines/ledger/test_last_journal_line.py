@@ -34,10 +34,10 @@ def server() -> Iterator[Connection]:
     ("line", "last", "is_there"),
     [(LAST, LAST, True), (LAST, None, True), (BEYOND, LAST, False), (OF_ANOTHER_HISTORY, LAST, False)],
 )
-def test_a_line_that_was_told_is_there_or_missed(
+def test_a_server_that_lacks_the_last_noted_journal_line_is_refused(
     server: Connection, tmp_path: Path, line: ToldLine, last: ToldLine | None, is_there: bool
 ) -> None:
-    """SCALE-03: by the process that told it, and by the next one, from the note of the run."""
+    """SCALE-03: by the process that wrote the line, and by the next one, which reads the note of the run."""
     told = LastTold()
     told.note_in(tmp_path)
     for each in (LAST, line, None):  # a ledger in a file tells none
@@ -52,7 +52,9 @@ def test_a_line_that_was_told_is_there_or_missed(
 
 
 @pytest.mark.parametrize("note", [None, "", "7", "seven 2026", f"7 {LAST.at} more", f"{7:019} {LAST.at}\n"])
-def test_nothing_is_missed_that_no_note_tells_of(server: Connection, tmp_path: Path, note: str | None) -> None:
+def test_no_journal_line_counts_as_lost_if_no_note_was_written(
+    server: Connection, tmp_path: Path, note: str | None
+) -> None:
     """SCALE-03: of a run whose process was killed before it noted anything."""
     if note is not None:
         (tmp_path / NOTE).write_text(note)

@@ -78,7 +78,7 @@ def test_a_process_that_this_user_may_not_ask_for_is_not_dead(monkeypatch: pytes
     assert not is_dead(Holder("them", platform.node(), this_machine(), 1, "", ""))
 
 
-def test_records_are_told_apart_by_target_source_resource_and_key(ledger: Ledger) -> None:
+def test_a_record_is_identified_by_target_source_resource_and_key(ledger: Ledger) -> None:
     """LEDGER-01"""
     ledger.start_batch("other", "payments-a")
     with ledger.lease(TARGET) as lease, ledger.lease("other") as elsewhere:
@@ -92,7 +92,7 @@ def test_records_are_told_apart_by_target_source_resource_and_key(ledger: Ledger
     assert ledger.known(TARGET, "default", "Task", ["k"])["k"].state == "sending"
 
 
-def test_an_undo_is_that_of_its_target_and_batch_and_the_last_one_counts(ledger: Ledger, clock: Clock) -> None:
+def test_the_last_undo_of_a_batch_at_its_target_counts(ledger: Ledger, clock: Clock) -> None:
     """LEDGER-18: the reason of a row that was taken back names the undo."""
     for target, command in [(TARGET, "undo")] * 2 + [("other", "undo"), (TARGET, "purge")]:
         clock.pass_seconds(60)
@@ -120,8 +120,8 @@ def test_a_record_in_doubt_is_tried_again_where_it_stands(ledger: Ledger) -> Non
 
 
 @pytest.mark.parametrize(("content", "place"), [("h1", ("payments-a", 2)), ("h2", ("payments-b", 9))])
-def test_a_record_is_of_the_line_that_was_sent(ledger: Ledger, content: str, place: tuple[str, int]) -> None:
-    """LEDGER-02: a record that was surely not sent moves to the line of another file whose content is sent instead."""
+def test_a_record_belongs_to_the_line_that_was_sent(ledger: Ledger, content: str, place: tuple[str, int]) -> None:
+    """LEDGER-02: if another line with other content is sent, a record that was not sent before moves there."""
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [intent("k1", 2, "payments-a", "h1")])
         ledger.settle(TARGET, *OF, [Outcome("k1", 1, "planned")])
@@ -337,7 +337,7 @@ def test_a_dead_process_of_this_machine_is_not_waited_for(ledger: Ledger, clock:
 
 
 @pytest.mark.parametrize("hours", [-2, 0, 2], ids=["behind", "alike", "ahead"])
-def test_silence_is_watched_whatever_the_clocks_say(
+def test_a_silent_lease_is_taken_over_by_elapsed_time_whatever_the_clocks_say(
     ledger: Ledger, clock: Clock, watch: list[float], hours: int
 ) -> None:
     """LEDGER-10: each heartbeat restarts the watch. Of the time that a machine was suspended, 5 s count."""

@@ -77,7 +77,7 @@ class Clockless:
         yield {"resourceType": "Bundle", "total": self.there, "entry": found}
 
 
-def test_what_was_there_before_a_row_is_told_from_what_another_machine_saw_later(
+def test_sightings_of_machines_with_different_clocks_are_ordered_by_the_ledger_clock(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SCALE-03, LEDGER-04: one whose clock is behind would seem to have looked before, and hide what was made."""
@@ -102,10 +102,10 @@ def off_by_an_hour(request: pytest.FixtureRequest, url: str, home: Path, monkeyp
 
 
 @pytest.mark.alike
-def test_what_failed_is_told_and_what_was_mended_is_not(
+def test_a_failed_file_is_broken_until_a_corrected_one_came_whatever_the_clocks_say(
     off_by_an_hour: str, home: Path, target: FakeTarget, asked: Any
 ) -> None:
-    """SCALE-03: when a file came is kept by the clock of the outcomes."""
+    """SCALE-03: when a file came is stored by the clock of the outcomes."""
 
     def failed() -> list[str]:
         with closing(Ledger.open(off_by_an_hour)) as ledger:
@@ -123,7 +123,9 @@ def test_what_failed_is_told_and_what_was_mended_is_not(
         assert failed() == told
 
 
-def test_an_object_is_taken_once(off_by_an_hour: str, beyond: Beyond, target: FakeTarget, asked: Any) -> None:
+def test_an_object_is_taken_once_although_the_clocks_are_an_hour_apart(
+    off_by_an_hour: str, beyond: Beyond, target: FakeTarget, asked: Any
+) -> None:
     """SCALE-03"""
     beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")
     assert [len(asked("import")["batches"]) for _ in range(3)] == [1, 0, 0]

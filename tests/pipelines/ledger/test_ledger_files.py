@@ -156,7 +156,9 @@ def test_a_new_ledger_may_be_made_by_several_processes_at_once(tmp_path: Path) -
     assert [opener.exitcode for opener in openers] == [0] * 4
 
 
-def test_a_ledger_that_is_held_while_a_command_is_at_work_is_told_as_that(home, target, chartferry, monkeypatch):
+def test_a_command_that_meets_a_locked_ledger_says_that_another_process_writes_to_it(
+    home, target, chartferry, monkeypatch
+):
     """LEDGER-10: an importer may have been stopped in the middle of a commit."""
     chartferry("import")
     monkeypatch.setitem(database.SQLITE, "busy_timeout", "50")
@@ -183,8 +185,8 @@ def test_reads_within_see_one_state_and_those_of_a_transaction_what_it_has_writt
             assert other.batch(TARGET, "payments-b") is None
 
 
-def test_what_was_compiled_for_one_ledger_in_a_file_serves_the_others(tmp_path: Path) -> None:
-    """Sensors open a ledger each minute: what they ask is not compiled each time."""
+def test_statements_compiled_for_one_ledger_file_are_reused_for_another(tmp_path: Path) -> None:
+    """Sensors open a ledger each minute."""
 
     def use(name: str) -> set[object]:
         with closing(Ledger.open(tmp_path / name)) as ledger:

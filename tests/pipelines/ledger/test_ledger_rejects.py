@@ -65,7 +65,7 @@ def test_a_reject_stands_where_it_was_seen_last_and_its_reasons_add_up(ledger):
     assert targets_with_rejects(ledger) == [TARGET]
 
 
-def test_only_open_rejects_of_the_same_source_are_answered(ledger):
+def test_a_row_answers_only_an_open_reject_of_its_own_source(ledger):
     """CLI-CMD-05: a closed one stays closed, and a record that is wrong then is a reject of its own."""
     [name] = ledger.reject(TARGET, *OF, "a", [reject(2, "k1")])
     close_rejects(ledger, TARGET, ["k1"], "a")
@@ -86,7 +86,7 @@ def test_only_open_rejects_of_the_same_source_are_answered(ledger):
         ("planned", ("resubmitted", 1, None)),
     ],
 )
-def test_what_was_resubmitted_is_settled_by_what_came_of_its_record(ledger, outcome, state):
+def test_a_resubmitted_reject_is_settled_by_the_outcome_of_its_record(ledger, outcome, state):
     """LEDGER-07"""
     [name] = ledger.reject(TARGET, *OF, "a", [reject(2, "k1")])
     for _ in range(2):

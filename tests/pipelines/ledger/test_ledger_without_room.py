@@ -96,8 +96,8 @@ def test_a_server_that_takes_no_writes_is_named_as_the_cause(
         assert amounts(target) == [1.0, 2.0]
 
 
-def test_a_write_of_many_rows_that_fails_is_told_of_once(postgres, ledger_on_server, caplog):
-    """SCALE-03: the driver had a line of its own beside the sentence, with its address of the server."""
+def test_a_failed_write_of_many_rows_logs_nothing_beside_its_error(postgres, ledger_on_server, caplog):
+    """SCALE-03: the driver logged a line of its own, with the address of the server."""
     statement, rows = "INSERT INTO feed_version (feed_hash) VALUES (?)", [("a",), *[(None,)] * 3_000]
     with (
         postgres.database(like=ledger_on_server) as url,
@@ -119,8 +119,8 @@ def test_a_write_of_many_rows_that_fails_is_told_of_once(postgres, ledger_on_ser
         ("DiskFull 53100", "its server's disk is full"),
     ],
 )
-def test_a_server_is_told_not_to_answer_only_where_it_does_not(said: str, told: str):
-    """SCALE-03: by the code that goes on of its error."""
+def test_the_message_says_that_a_server_does_not_answer_only_if_it_does_not(said: str, told: str):
+    """SCALE-03: the SQLSTATE in the error decides."""
     assert told in database_message(OperationalError("", None, Exception(said)))
 
 

@@ -72,7 +72,7 @@ def test_a_ledger_that_is_lost_or_of_another_day_comes_back_whole(seed, home, pl
 
 
 @seeds
-def test_from_any_beginning_of_the_journal_nothing_is_made_twice(seed, home, target, asked, played):
+def test_with_any_prefix_of_the_journal_the_next_import_makes_nothing_twice(seed, home, target, asked, played):
     """LEDGER-20, CLI-CMD-17: the journal is of another moment, and the ledger with it."""
     history = played(seed)
     lines = (home / "journal.ndjson").read_bytes().splitlines(keepends=True)

@@ -44,7 +44,7 @@ paid_on = "Tag"
         *(('="007"', "007"), ('"7-a"', "7-a"), ("k~2", "k~2")),
     ],
 )
-def test_a_key_has_one_form(text: str, found: str) -> None:
+def test_the_form_of_a_key_is_the_same_under_every_python(text: str, found: str) -> None:
     """FEED-FILE-09, LEDGER-13."""
     assert key(text) == found
 
@@ -55,15 +55,15 @@ def test_a_sign_that_unicode_may_come_to_compose_is_in_no_key(sign: str) -> None
     assert isinstance(key(f"k{sign}k"), ValueFault)
 
 
-def test_content_has_one_text() -> None:
-    """LEDGER-13: of which its hash is made."""
+def test_the_text_of_a_content_is_the_same_under_every_python() -> None:
+    """LEDGER-13: its hash is made of this text."""
     numbers = [Decimal(text) for text in ("1.50", "1E+2", "-0.0", "0.001", "12345678901234567890.10")]
     assert canonical({"b": numbers, "a": ["\u00e4\U0001f600\u2028\x7f", None, True, 10**15]}) == (
         '{"a":["\u00e4\U0001f600\u2028\x7f",null,true,1000000000000000],"b":[15E-1,1E2,0E0,1E-3,123456789012345678901E-1]}'
     )
 
 
-def test_a_reject_and_a_feed_have_one_name(tmp_path: Path) -> None:
+def test_the_ids_of_rejects_and_hashes_of_feeds_are_the_same_under_every_python(tmp_path: Path) -> None:
     """LEDGER-13."""
     (tmp_path / "till.toml").write_text(FEED, encoding="utf-8")
     feed = load_feed(tmp_path / "till.toml")
@@ -79,5 +79,5 @@ def test_a_reject_and_a_feed_have_one_name(tmp_path: Path) -> None:
         (datetime(1, 1, 1, tzinfo=UTC), "0001-01-01T00:00:00.000000Z"),
     ],
 )
-def test_a_moment_has_one_text(moment: datetime, text: str) -> None:
+def test_the_text_of_a_moment_is_the_same_under_every_python(moment: datetime, text: str) -> None:
     assert utc_text(moment) == text

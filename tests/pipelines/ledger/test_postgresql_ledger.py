@@ -304,7 +304,7 @@ def test_a_ledger_that_does_not_answer_is_named_without_its_password(chartferry,
 
 
 @pytest.mark.parametrize("hosts", ["u:s3cret@a:1,b:2/db", "u@a:s3cret/db"])
-def test_an_address_that_cannot_be_read_is_told_without_its_password(chartferry, monkeypatch, hosts):
+def test_an_unreadable_database_url_is_reported_without_its_password(chartferry, monkeypatch, hosts):
     """SCALE-03"""
     monkeypatch.setenv("CHARTFERRY_LEDGER", f"postgresql+psycopg://{hosts}")
     code, out, err = chartferry("import")

@@ -172,7 +172,9 @@ CASES: dict[str, tuple[list[Step], str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_reject_is_answered_by(case: str, ledger: Ledger, clock: Clock) -> None:
+def test_a_sequence_of_events_leaves_a_reject_open_or_closed_as_the_case_says(
+    case: str, ledger: Ledger, clock: Clock
+) -> None:
     """LEDGER-07, LEDGER-18"""
     steps, state = CASES[case]
     for batch in "abcd":

@@ -66,8 +66,8 @@ def test_a_ledger_of_yesterday_is_brought_up_to_the_copies_of_its_journal(machin
     is_whole(machines, target)
 
 
-def test_a_ledger_that_went_on_after_it_was_restored_is_told_apart_from_its_copies(machines, target, yesterday):
-    """LEDGER-20: as by a version that did not look at them. Nothing is sent."""
+def test_a_restored_ledger_that_was_written_to_is_refused_beside_newer_copies(machines, target, yesterday):
+    """LEDGER-20: an earlier version wrote without a look at the copies. Nothing is sent."""
     imported(machines, "one", FIRST)
     restore = yesterday()
     imported(machines, "two", SECOND)

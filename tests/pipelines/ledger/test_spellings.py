@@ -35,20 +35,20 @@ def test_any_blanks_within_a_key_are_one_space(blank: str) -> None:
 
 
 @pytest.mark.parametrize("sign", UNSEEN, ids=hex)
-def test_a_sign_that_nobody_sees_within_a_key_is_refused(sign: int) -> None:
+def test_an_invisible_character_within_a_key_is_refused(sign: int) -> None:
     """LEDGER-22"""
     assert isinstance(key(f"AB{chr(sign)}17"), ValueFault)
 
 
 @pytest.mark.parametrize("text", ["\u00e9 17", "e\u0301 17", "\u75c5 17", "\u03a9~2", "a-b_c.d/e#1"], ids=ascii)
-def test_a_key_that_is_seen_is_taken(text: str) -> None:
+def test_a_key_of_visible_characters_is_accepted(text: str) -> None:
     """LEDGER-22: in its composed form."""
     assert key(text) == unicodedata.normalize("NFC", text)
 
 
 @given(st.text(st.sampled_from(["A", "1", "\u00e9", "e", "\u0301", *BLANKS, *map(chr, UNSEEN)]), max_size=12))
-def test_a_key_is_in_one_form(text: str) -> None:
-    """LEDGER-22: reading what was read changes nothing, and no blank or unseen sign is left but single spaces."""
+def test_reading_a_key_twice_changes_nothing(text: str) -> None:
+    """LEDGER-22: it is composed, and has neither invisible characters nor blanks other than single spaces."""
     found = key(text)
     if isinstance(found, str):
         assert key(found) == found
@@ -182,7 +182,7 @@ def test_a_key_that_is_read_otherwise_today_is_not_plain(text: str) -> None:
 @pytest.mark.alike
 @pytest.mark.by_hand
 @pytest.mark.parametrize(("one", "other"), [("AB 17", "AB\u00a017"), ("R1", '="R1"')], ids=ascii)
-def test_keys_that_are_two_records_already_stay_two(home, target, asked, one, other):
+def test_two_spellings_that_are_two_records_already_stay_two_records(home, target, asked, one, other):
     """LEDGER-22"""
     payments(home, (one, "p1", "1.00"), ("k2", "p1", "2.00"))
     asked("import")
@@ -223,7 +223,7 @@ def test_with_a_lost_ledger_a_record_is_found_by_the_spelling_it_was_sent_with(h
     assert asked("verify")["differences"] == []
 
 
-def test_only_keys_that_may_look_like_others_are_read_of_a_ledger(ledger: Ledger) -> None:
+def test_only_keys_that_may_equal_another_spelling_are_read_from_the_ledger(ledger: Ledger) -> None:
     """LEDGER-22, STATE-HOME-02: of records and of rejects."""
     plain, others = (
         ("a1", "a=1", "a_1/b-2.5", "E1,5"),

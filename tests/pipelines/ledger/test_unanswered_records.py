@@ -65,7 +65,9 @@ def stopped(home: Path) -> HomeBatches:
     return HomeBatches(home / "batches")
 
 
-def test_changed_records_are_held_some_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_file_of_many_changed_records_is_examined_in_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ten million of them took 1.7 GB."""
     monkeypatch.setattr(unanswered_records, "MOST_CHANGED", 5_000)
     monkeypatch.setattr(unanswered_records, "OUTCOMES_A_QUERY", 1_000)
@@ -82,8 +84,10 @@ def test_changed_records_are_held_some_at_once(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.long
-def test_rejects_are_held_some_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file may have millions, and whether one is open is asked for each look at what is broken."""
+def test_a_stopped_file_of_many_rejects_is_examined_in_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check of what is broken asks this again and again."""
     monkeypatch.setattr(unanswered_records, "OUTCOMES_A_QUERY", 1_000)
     kept = stopped(tmp_path)
     ledger: Any = Ledger(left=0, rejects=200_000)

@@ -91,8 +91,8 @@ def test_nothing_reads_these_files_afterwards(older, home, asked):
     assert asked("verify")["differences"] == []
 
 
-def test_lines_that_are_none_are_passed_over(older, home):
-    """STATE-HOME-07: a disk, or somebody, damaged them."""
+def test_damaged_lines_of_an_outcome_file_are_skipped(older, home):
+    """STATE-HOME-07: a disk, or a person, damaged them."""
     older(True)
     for path in home.glob("batches/*/run-*/outcomes.ndjson"):
         path.write_bytes(b'{\n["k1"]\n[1, 2, 3, 4, 5, 6, 7, 8]\n\xff\n' + path.read_bytes())

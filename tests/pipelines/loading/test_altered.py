@@ -45,7 +45,7 @@ def test_a_lost_row_that_the_target_has_in_other_words_is_not_sent_again(bare, m
     assert bare.states() == {"k0": "in_doubt"}
 
 
-def test_what_another_has_made_meanwhile_keeps_no_row_back(bare):
+def test_an_unlike_resource_that_somebody_made_meanwhile_does_not_hold_up_a_lost_row(bare):
     """LEDGER-05"""
     rows = [task(number, "short") for number in range(2)]
     bare.target.faults = ["lost_before"]

@@ -73,7 +73,7 @@ def test_a_second_home_takes_what_is_there_and_sends_the_rest(homes, target, mak
     two.agree()
 
 
-def test_what_is_there_with_other_content_or_several_times_is_a_reject(homes, target):
+def test_a_key_that_the_target_has_with_other_content_or_twice_is_a_reject(homes, target):
     """LEDGER-15: as where the create itself asks. Nothing is sent."""
     one, two = homes
     one.run(payments(0, 1, 2))
@@ -178,8 +178,8 @@ class WithoutCase(FakeTarget):
         return [body for body in self.of(kind) if any(each.casefold() in wanted for each in identifiers(body))]
 
 
-def test_what_has_the_key_in_other_letters_is_another_records(tmp_path):
-    """LEDGER-01, LEDGER-15: a payment of as much is none of the row's. The row waits for a person."""
+def test_a_resource_whose_key_differs_in_case_is_not_adopted_and_the_row_is_set_aside(tmp_path):
+    """LEDGER-01, LEDGER-15: although a payment of the same amount has that key."""
     with serving(WithoutCase(says=["identifier"])) as target, closing(Work(tmp_path, target)) as work:
         assert work.run(payments(*range(1, 40))).counts == {"created": 39}
         more = [payment(41, patient="p2", key="K16"), payment(42, patient="p2", cents=700, key="K2")]

@@ -78,7 +78,7 @@ def loaded_once(work, rows, loaded):
     ids=["transaction", "condition"],
     indirect=["at"],
 )
-def test_a_promise_that_is_not_kept_is_found_by_the_first_rows_and_said_once(at, words):
+def test_a_false_promise_of_the_target_is_detected_by_the_first_rows_and_reported_once(at, words):
     """TARGET-02"""
     rows = [payment(number, patient=f"p{number % 5}") for number in range(30)]
     progress = Saying()
@@ -106,7 +106,7 @@ def test_a_condition_is_kept_only_if_the_answer_names_what_it_found(at, monkeypa
     ]
 
 
-def test_the_step_below_is_one_that_needs_less():
+def test_the_fallback_of_conditional_creates_is_the_look_up():
     """TARGET-02"""
     assert (SINGLE.below.name, LOOK_UP.below.name) == ("look-up", "look-up")
 
@@ -160,7 +160,7 @@ def test_keys_that_differ_in_case_alone_are_one_to_some_targets(at, monkeypatch,
 
 
 @pytest.mark.parametrize("says", [["batch", *TRANSACTION[1:]], *WAYS.values()], ids=["batch", *WAYS])
-def test_of_several_matches_of_a_condition_the_one_with_exactly_the_key_is_the_rows(tmp_path, monkeypatch, says):
+def test_of_several_resources_that_match_a_condition_the_one_with_the_exact_key_is_adopted(tmp_path, monkeypatch, says):
     """TARGET-02, LEDGER-15: if the target ignores case, and two homes sent two such keys."""
     others = [payment(number, patient=f"p{number}", cents=100 + number) for number in range(25)]
     rows = [payment(30, key="a"), payment(31, cents=7, key="A"), payment(32, key="b"), payment(33, key="c")]

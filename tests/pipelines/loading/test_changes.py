@@ -108,8 +108,8 @@ PERMALINK = {"url": "http://schemas.example.com/fhir/extensions/questionnaire-pe
 
 
 @pytest.mark.parametrize("note", [None, "n"])
-def test_those_of_different_encounters_are_taken_back_at_once(note: str | None) -> None:
-    """QR-CREATE-07: nobody waits for another's encounter."""
+def test_responses_of_different_encounters_are_taken_back_at_the_same_time(note: str | None) -> None:
+    """QR-CREATE-07: no response waits for another encounter's."""
     bodies = [response(f"e{number}", note and f"{note}{number}") for number in range(4)]
     target = Target(
         {str(at): {**each, "extension": [PERMALINK, *each.get("extension", ())]} for at, each in enumerate(bodies)}
@@ -144,7 +144,7 @@ def test_a_change_is_made_refused_or_tried_again(
     assert (posted.result.state, posted.result.status, posted.unusable, target.writes) == (state, status, None, writes)
 
 
-def test_what_is_not_there_or_taken_back_already_is_not_written() -> None:
+def test_taking_back_a_missing_or_already_withdrawn_response_writes_nothing() -> None:
     target = Target({"gone": {}, "done": response() | {"status": "entered-in-error"}})
     gone, done = (each.result for each in take_back_all(target, 1))
     assert (gone.state, gone.status, done, target.writes) == ("refused", 404, RowResult("undone", "done", 200), 0)
@@ -154,8 +154,8 @@ def lost() -> None:
     raise LeaseLost("another loader has the target")
 
 
-def test_whoever_has_lost_the_target_changes_nothing_more_there() -> None:
-    """LEDGER-10: one by one, or many together."""
+def test_a_loader_that_lost_its_lease_takes_nothing_back() -> None:
+    """LEDGER-10: neither one by one nor in bundles."""
     target = Target({str(number): response() for number in range(3)})
     changes = changes_of(target, lost)
     posted = [changes.take_back(KnownResource(each, "", ())) for each in target.bodies]
@@ -170,8 +170,8 @@ def read(name: str, status: str = "200", etag: Any = 'W/"1"', **other: Any) -> B
     return {"response": {"status": status, "etag": etag}, "resource": response() | {"id": name, **other}}
 
 
-def test_together_only_that_is_taken_back_which_surely_was() -> None:
-    """CLI-CMD-10: each is written where it has not changed since it was read."""
+def test_a_bundle_takes_back_only_unchanged_resources_and_reports_only_certain_ones() -> None:
+    """CLI-CMD-10: a resource is written only if it has not changed since it was read."""
     done = read("done", status="200 OK") | {"resource": response() | {"id": "done", "status": "entered-in-error"}}
     left = {
         "gone": read("gone", "404"),
@@ -202,7 +202,7 @@ def test_once_the_target_cannot_be_used_nothing_more_is_asked_of_it(failure: Exc
 
 
 @pytest.mark.parametrize("at", ["2026-01-01T10:00:00+02:00", "2026-01-01T08:00:00Z", "2026-01-01T08:00:00.25+00:00"])
-def test_what_a_task_has_of_an_update_it_also_says(at):
+def test_a_task_that_has_an_update_also_has_the_hashes_of_its_elements(at):
     """CLI-CMD-17: whatever offset a time is written with."""
     ours = {"status": "requested", "for": {"reference": "Patient/p1"}, "authoredOn": at}
     there = ours | {"authoredOn": "2026-01-01T08:00:00+00:00", "description": "call"}

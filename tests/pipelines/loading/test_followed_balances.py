@@ -60,8 +60,8 @@ def test_a_refused_payment_is_given_back_though_a_later_read_shows_its_identifie
     assert not kept.judge([row("k3", 1000)])
 
 
-def test_what_was_not_taken_off_is_not_given_back(target: list[dict[str, Any]]) -> None:
-    """PAY-CREATE-04: neither what is above the balance, nor one payment twice."""
+def test_a_refused_payment_that_was_not_deducted_is_not_credited_to_the_balance(target: list[dict[str, Any]]) -> None:
+    """PAY-CREATE-04: neither one above the balance, nor one payment twice."""
     kept = followed(target)
     assert kept.judge([row("k1", 1100)]) == {"k1": ABOVE}
     kept.answered(row("k1", 1100), refused=True)
@@ -83,8 +83,10 @@ def test_payments_that_were_taken_back_in_the_chart_pay_nothing_and_are_there(
     assert kept.judge([row("k3", 1)]) == {"k3": ABOVE}
 
 
-def test_what_is_behind_a_waiting_payment_waits_too_and_other_patients_go_on(target: list[dict[str, Any]]) -> None:
-    """PAY-CREATE-04: a copayment too, though it may go above."""
+def test_payments_after_a_waiting_one_of_the_patient_wait_and_other_patients_go_on(
+    target: list[dict[str, Any]],
+) -> None:
+    """PAY-CREATE-04: a copayment too, though it may exceed the balance."""
     kept = followed(target)
     copayment = row("k3", 100)._replace(body='{"extension":[{"url":"http://x/copayment-claims"}]}')
     rows = [row("k1", 600), row("k2", 500), copayment, row("k4", 1), row("q1", 1000, "p2")]

@@ -99,7 +99,7 @@ def test_a_run_that_was_killed_holds_the_lanes_of_rows_it_did_not_reach(asked, c
 
 
 @pytest.mark.long
-def test_what_other_batches_hold_costs_one_query_a_load_however_many_wait_for_their_turn(home, target):
+def test_the_lanes_that_other_batches_hold_are_found_by_one_query(home, target):
     """A run of many small files validates all of them before it loads the first."""
     statements = []
     with open_session(home, os.environ) as session:

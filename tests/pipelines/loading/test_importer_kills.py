@@ -157,6 +157,6 @@ def test_a_killed_importer_leaves_store_ledger_and_source_in_agreement(service, 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 140))
-def test_the_same_at_many_more_moments(service, tmp_path, monkeypatch, capsys, seed):
+def test_a_killed_importer_leaves_agreement_at_many_more_moments(service, tmp_path, monkeypatch, capsys, seed):
     """LEDGER-01, LEDGER-05, EXTRA-05"""
     killed_and_ended(service, tmp_path / "home", monkeypatch, capsys, seed, 1 + seed % 5, publishing=True)

@@ -35,7 +35,7 @@ class Late(FakeTarget):
 
 
 @pytest.mark.parametrize("says", WAYS.values(), ids=list(WAYS))
-def test_what_failed_once_it_was_stored_goes_again_after_the_settling_time_alone(tmp_path, says):
+def test_a_row_that_the_target_stored_before_it_failed_is_retried_only_after_the_settling_time(tmp_path, says):
     """TARGET-03, LEDGER-01: the target itself says that it failed, and has the row."""
     target = Late(says=says)
     with serving(target):
@@ -69,8 +69,10 @@ class Replicated(FakeTarget):
 
 @pytest.mark.parametrize("says", WAYS.values(), ids=list(WAYS))
 @pytest.mark.parametrize("resource", ["tasks", "payments"])
-def test_what_a_condition_finds_and_a_read_does_not_is_no_other_record(tmp_path, says, resource):
-    """TARGET-03, LEDGER-01: a copy that is behind answered with 404, and the row was a reject, though it was there."""
+def test_a_resource_that_a_condition_finds_and_a_lagging_read_does_not_leaves_the_row_in_doubt(
+    tmp_path, says, resource
+):
+    """TARGET-03, LEDGER-01: a copy that is behind answered 404, and the row became a reject although it was there."""
     target = Replicated(says=says)
     with serving(target):
         work = Work(tmp_path, target)

@@ -52,7 +52,7 @@ def test_the_identifier_names_source_resource_and_key(work):
 KEYS = ("a|b", "a,b", "50%", "naïve key", 'quo"te', "a&b=c", "back\\slash", "a+b", "$1")
 
 
-def test_keys_of_every_kind_are_sent_and_found_again(work):
+def test_keys_with_any_characters_are_sent_and_found_again_after_a_lost_ledger(work):
     rows = [payment(number, key=key) for number, key in enumerate(KEYS)]
     work.run(rows)
     work.ledger.close()
@@ -189,7 +189,7 @@ def test_an_existing_resource_with_the_same_content_is_adopted_and_with_other_co
 
 @pytest.mark.alike
 @pytest.mark.parametrize("searches", [True, False], ids=["with a search on _id", "without"])
-def test_what_a_lost_ledger_had_made_is_read_back_many_at_a_time(work, searches):
+def test_existing_resources_are_read_in_bulk_after_a_lost_ledger(work, searches):
     """LEDGER-15"""
     rows = [payment(number) for number in range(220)]
     work.run(rows)

@@ -66,7 +66,7 @@ def test_a_refusal_in_its_place_is_a_reject_and_the_other_rows_are_in(at):
     assert not at.progress.lines
 
 
-def test_one_resource_that_two_entries_have_made_is_of_neither(at):
+def test_one_resource_id_in_two_answers_is_given_to_neither_row(at):
     """TARGET-02, LEDGER-01"""
     at.target.brings = False
     at.target.order = lambda answers: [answers[0]] * len(answers)

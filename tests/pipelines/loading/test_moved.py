@@ -78,8 +78,8 @@ def test_undo_takes_back_what_moved_under_its_new_id(reuse, batch, target, asked
     assert target.stored["k1-is-anothers"]["status"] == "requested"
 
 
-def test_what_has_a_records_id_without_its_identifier_is_never_changed(batch, target, asked, chartferry):
-    """CLI-CMD-10, CLI-CMD-18: it may be another's, or the record was sent without: neither is loaded anew."""
+def test_a_resource_with_a_records_id_but_without_its_identifier_is_never_changed(batch, target, asked, chartferry):
+    """CLI-CMD-10, CLI-CMD-18: it may be another's, or the record was sent without one; neither is loaded again."""
     first, second, third = target.of("Task")
     first["identifier"] = []
     second["identifier"] = [{**third["identifier"][0], "value": "x1"}]

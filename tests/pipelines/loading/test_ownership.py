@@ -43,7 +43,7 @@ def moved(work, body):
 
 
 @pytest.mark.parametrize(("feed", "changed", "make"), KINDS, ids=["task", "response"])
-def test_what_has_a_records_id_and_is_anothers_is_not_changed(work, feed, changed, make):
+def test_a_resource_with_a_records_id_that_belongs_to_another_record_is_not_changed(work, feed, changed, make):
     """LEDGER-08"""
     work.follow(feed, changed)
     work.run([make(1)], "one")

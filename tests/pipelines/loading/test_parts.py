@@ -297,7 +297,7 @@ def test_a_worker_that_hangs_loses_its_part_to_whoever_watches(ledger, lease, cl
 
 
 @pytest.mark.parametrize("off", [timedelta(minutes=5), timedelta(minutes=-5), timedelta(hours=2), timedelta(hours=-2)])
-def test_who_joins_a_load_goes_by_signs_of_life_whatever_the_clock_of_its_leader_says(
+def test_a_worker_joins_a_load_by_its_heartbeats_whatever_the_clock_of_the_leader_says(
     ledger, lease, monkeypatch, off: timedelta
 ) -> None:
     """SCALE-03: otherwise a worker with a fast clock would join no load, and one with a slow clock a dead one."""
@@ -375,7 +375,7 @@ def test_a_load_with_a_part_without_an_outcome_says_so(attempts: int, said: str)
 # -- status
 
 
-def test_status_tells_which_parts_are_done_and_who_has_the_others(ledger, lease, clock) -> None:
+def test_status_lists_the_parts_of_a_load_with_their_states_and_workers(ledger, lease, clock) -> None:
     """SCALE-02"""
     lay_out(ledger, lease, 5)
     done, loading, stopped, given_up = (claimed(ledger, lease) for _ in range(4))
@@ -410,7 +410,7 @@ def test_status_tells_which_parts_are_done_and_who_has_the_others(ledger, lease,
     assert lines[5].split() == ["4", "given", "up", "0", "3", "times"]
 
 
-def test_status_tells_of_no_part_once_its_loader_is_gone(ledger, lease) -> None:
+def test_status_lists_no_parts_once_their_loader_is_gone(ledger, lease) -> None:
     """SCALE-02: its parts are remains, which the next load replaces."""
     assert len(parts_under_way(ledger, TARGET)) == 2
     with ledger.transaction() as connection:

@@ -49,7 +49,9 @@ def few_rows_are_enough():
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(20))
-def test_whoever_is_killed_store_ledger_and_source_agree(service, tmp_path, monkeypatch, capsys, seed):
+def test_store_ledger_and_source_agree_after_kills_of_importer_and_workers(
+    service, tmp_path, monkeypatch, capsys, seed
+):
     """SCALE-02, LEDGER-01, LEDGER-05: workers are killed two or three times, the importer up to twice."""
     chosen, home = random.Random(seed), tmp_path / "home"
     credentials = service.service.auth.add_client(f"importer {seed}")

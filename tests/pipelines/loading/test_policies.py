@@ -155,8 +155,8 @@ def test_a_refused_superseding_response_leaves_the_old_one_standing(work):
     assert work.run([response(1, text="no")], "answers-2").counts == {"superseded": 1}
 
 
-def test_what_was_not_taken_back_in_time_is_taken_back_by_the_next_run(work, monkeypatch):
-    """LEDGER-01: killed between the new response and the old one's end."""
+def test_a_superseded_response_that_a_killed_run_left_is_taken_back_by_the_next_run(work, monkeypatch):
+    """LEDGER-01: killed between the new response and the withdrawal of the old one."""
 
     class Killed(BaseException):
         pass
@@ -185,8 +185,8 @@ def test_a_superseding_response_without_an_answer_is_settled_like_any_other(work
 
 
 @pytest.mark.parametrize(("feed", "changed", "make"), [("tasks", "update", task), ("answers", "supersede", response)])
-def test_an_older_file_that_comes_again_takes_nothing_back_that_a_newer_one_said(work, feed, changed, make):
-    """LEDGER-08: the whole inbox again, in whatever order, writes nothing."""
+def test_an_older_file_that_comes_again_does_not_undo_newer_changes(work, feed, changed, make):
+    """LEDGER-08: importing the whole inbox again, in any order, writes nothing."""
     work.follow(feed, changed)
     files = {"one": make(1, text="a"), "same": make(1, text="a"), "two": make(1, text="b"), "three": make(1, text="c")}
     for name, row in files.items():
@@ -201,7 +201,7 @@ def test_an_older_file_that_comes_again_takes_nothing_back_that_a_newer_one_said
 
 
 @pytest.mark.parametrize(("feed", "changed", "make"), [("tasks", "update", task), ("answers", "supersede", response)])
-def test_an_older_refused_row_that_comes_again_takes_nothing_back_that_a_newer_one_said(work, feed, changed, make):
+def test_an_older_refused_row_that_comes_again_does_not_undo_a_newer_one(work, feed, changed, make):
     """LEDGER-19: its reject was closed by the newer record."""
     work.follow(feed, changed)
     work.target.refuse = lambda body: "old" in str(body)
@@ -221,7 +221,7 @@ def test_rows_that_changed_only_because_the_feed_did_wait_for_remap(work):
     assert of_batch(work, "payments-1") == {"created": 1}
 
 
-def test_an_older_file_takes_nothing_back_that_a_newer_one_said_though_both_were_skipped(work):
+def test_an_older_file_does_not_undo_a_newer_one_although_both_were_skipped_at_first(work):
     """LEDGER-08: the policy was `skip` when they came first."""
     work.follow("tasks", "skip")
     for number in (1, 2, 3):
@@ -238,8 +238,8 @@ def test_an_older_file_takes_nothing_back_that_a_newer_one_said_though_both_were
     assert stored["description"] == "v3"
 
 
-def test_a_file_that_comes_again_by_a_renamed_feed_takes_nothing_back_that_a_newer_one_said(work):
-    """LEDGER-08: it is another batch, and the same file."""
+def test_an_older_file_under_a_renamed_feed_does_not_undo_newer_changes(work):
+    """LEDGER-08: it is another batch of the same bytes."""
     work.follow("tasks", "update")
     for name, text in (("tasks-1", "old"), ("tasks-2", "new"), ("work-1", "old")):
         about = {"source": "default", "resource_type": "Task", "file_sha256": f"sha of {name[-1]}"}

@@ -101,8 +101,8 @@ def test_nothing_is_looked_up_at_a_target_that_checks_references_itself(tmp_path
         assert asked(target) == []
 
 
-def test_a_target_that_shows_nobody_proves_no_absence(tmp_path):
-    """TARGET-08: rows go as they did, and the import says that nothing was checked."""
+def test_a_target_whose_search_shows_no_patients_proves_no_absence(tmp_path):
+    """TARGET-08: rows are sent, and the import says that nothing was checked."""
     with working(tmp_path, people=()) as (home, _):
         assert home.run([payment(number, f"p{number}") for number in range(3)]).counts == {"created": 3}
         assert home.progress.lines == [references.NOT_SHOWN.format("Patient")]
@@ -130,7 +130,7 @@ def test_a_text_that_looks_like_a_reference_is_none(tmp_path):
         assert home.run([task(1, "p1", text='"reference":"Patient/p9"')]).counts == {"created": 1}
 
 
-def test_what_is_known_of_references_stays_bounded(tmp_path, monkeypatch):
+def test_the_memory_of_looked_up_references_is_bounded(tmp_path, monkeypatch):
     """TARGET-08"""
     monkeypatch.setattr(references, "MOST_KEPT", 3)
     with working(tmp_path, people=[f"p{number}" for number in range(8)]) as (home, _):

@@ -136,7 +136,7 @@ def test_intents_that_were_never_sent_are_taken_back_when_the_target_is_away() -
     assert sorted(book.came) == sorted(target.sent)
 
 
-def test_what_the_ledger_was_asked_of_in_vain_was_not_sent_and_is_taken_back() -> None:
+def test_intents_are_withdrawn_if_the_ledger_fails_before_their_request() -> None:
     """LEDGER-01: otherwise its rows would be in doubt."""
     book, target, asked = Book("Task", 20), Target(MADE), iter([True, False])
 
@@ -478,7 +478,7 @@ def test_a_fault_of_ours_ends_the_sending_and_is_raised() -> None:
     assert set(book.came) < set(target.sent)
 
 
-def test_rows_share_their_commits() -> None:
+def test_the_intents_of_many_rows_share_a_commit() -> None:
     """LEDGER-01: new rows are intended when half of the intended ones are under way, not after each answer."""
     rows = 40 * SPARE
     book, target = Book("Task", rows), Target(MADE)

@@ -121,7 +121,7 @@ def test_a_row_counts_once_by_its_last_state_also_where_its_write_was_taken_back
     assert (loaded.counts, loaded.cents) == ({"adopted": 2}, {"adopted": 350})
 
 
-def test_a_part_tells_of_no_key_of_a_row_without_an_outcome():
+def test_the_stored_counts_of_a_part_contain_no_keys():
     told = PartLoaded(LoadCounts())
     told.loaded.count("k1", "in_doubt", 250)
     assert "k1" not in told.as_text()

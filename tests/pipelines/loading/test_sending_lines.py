@@ -62,7 +62,7 @@ def test_no_lane_is_in_hand_on_two_lines_in_whatever_order_units_end(
 
 
 @given(st.integers(LINES, 60))
-def test_few_lanes_are_spread_evenly(lanes: int) -> None:
+def test_a_few_lanes_are_spread_evenly_over_the_lines(lanes: int) -> None:
     """LIMIT-04: a line that had more than the others would be waited for at the end."""
     lines = filled(
         LaneLines(2 * LINES, LINES, 10_000, set(), NOBODY),

@@ -105,8 +105,8 @@ def test_a_row_with_a_candidate_that_may_be_older_is_never_absent(bare, off, is_
 
 
 @pytest.mark.by_hand
-def test_one_that_is_older_by_more_than_clocks_are_off_is_absent_where_what_was_before_is_not_known(bare):
-    """LEDGER-06"""
+def test_a_candidate_older_than_clocks_can_differ_is_no_candidate_even_without_a_sighting(bare):
+    """LEDGER-06: it is not known which resources were there before."""
     made_meanwhile(bare, 1, timedelta(minutes=-6), is_read=False)
     assert why_left(bare) == NOT_BY_ITSELF
 
@@ -155,8 +155,8 @@ def test_an_equal_payment_that_the_ledger_knows_is_not_adopted(bare):
 @pytest.mark.crossed
 @pytest.mark.parametrize("additions", [False, True], ids=["bare", "with additions"])
 @pytest.mark.parametrize(("make", "feed"), [(payment, "payments"), (response, "answers")])
-def test_what_is_in_doubt_beside_its_own_resource_is_looked_at_and_not_updated(tmp_path, additions, make, feed):
-    """LEDGER-05, LEDGER-06: its answer was written down, and lost sight of; only a task is ever updated."""
+def test_a_row_in_doubt_whose_resource_id_is_known_is_looked_up_and_not_updated(tmp_path, additions, make, feed):
+    """LEDGER-05, LEDGER-06: its answer was recorded, and the state lost since. Only tasks are ever updated."""
     with serving(FakeTarget(additions=additions)) as target, closing(Work(tmp_path, target)) as work:
         work.follow(feed)
         target.faults = [] if additions else ["", "lost_before"]
@@ -259,8 +259,8 @@ def without_its_time(target, body):
 @pytest.mark.crossed
 @pytest.mark.parametrize("kept", [to_the_second, to_the_next_second, without_its_time, with_addresses, with_versions])
 @pytest.mark.parametrize(("make", "feed"), [(task, "tasks"), (response, "answers"), (payment, "payments")])
-def test_what_arrived_is_known_again_where_the_target_writes_it_in_another_way(bare, make, feed, kept):
-    """LEDGER-05, LEDGER-06: else it would be sent a second time once the settling time is over."""
+def test_a_lost_row_is_recognised_although_the_target_stores_it_in_another_form(bare, make, feed, kept):
+    """LEDGER-05, LEDGER-06: otherwise it would be sent a second time after the settling time."""
     target, create = bare.target, bare.target.create
     target.create = lambda body, condition=None: create(kept(target, body), condition)
     target.found = lambda kind, query: target.of(kind)
@@ -271,7 +271,7 @@ def test_what_arrived_is_known_again_where_the_target_writes_it_in_another_way(b
     bare.agree()
 
 
-def test_what_was_there_is_noted_once_for_each_patient_before_anything_is_sent(bare):
+def test_the_existing_resources_of_each_patient_are_noted_once_before_the_first_request(bare):
     """LEDGER-06"""
     theirs = [bare.target.create(json.loads(payment(0, f"p{n}")[-1]))[1].rpartition("/")[2] for n in range(3)]
     bare.target.faults = ["lost_before"] * 3

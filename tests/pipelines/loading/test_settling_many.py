@@ -12,7 +12,7 @@ from tests.support.fake_target import FakeTarget, serving
 from tests.support.work import TARGET, Work, payment, response
 
 
-def test_settling_by_identifier_tells_what_is_there(tmp_path):
+def test_a_row_in_doubt_is_adopted_by_its_identifier(tmp_path):
     """CLI-CMD-08"""
     with serving(FakeTarget()) as target:
         work = Work(tmp_path, target)

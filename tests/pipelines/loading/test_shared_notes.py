@@ -186,7 +186,7 @@ def test_a_response_that_was_taken_back_counts_for_nothing(work):
     assert note_of(there["k5"]) == note_of(there["k3"])
 
 
-def test_what_supersedes_a_response_stays_in_its_note(work):
+def test_a_superseding_response_stays_in_the_note_of_the_former_one(work):
     """LEDGER-08"""
     share(work, "supersede")
     work.run([response(1)], "answers-1")
@@ -254,8 +254,8 @@ def test_an_entry_of_a_bundle_that_stays_without_an_outcome_holds_back_what_was_
         assert notes(work) == {"p1": [3]}
 
 
-def test_what_may_be_there_from_another_file_goes_first(tmp_path):
-    """LEDGER-01: it was made, its answer was lost, and another file brings it again behind a new one."""
+def test_a_response_in_doubt_from_another_file_is_settled_before_a_new_one_shares_its_note(tmp_path):
+    """LEDGER-01: its answer was lost, and another file has it behind a new response of the day."""
     with serving(WithNotes()) as target, closing(Work(tmp_path, target)) as work:
         share(work)
         target.faults = ["lost_after"] + ["lost_before"] * 30

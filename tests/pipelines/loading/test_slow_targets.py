@@ -58,7 +58,7 @@ def test_the_bundled_service_gets_what_was_late_again_in_parts(at, done):
 
 
 @BY_BATCH
-def test_what_was_late_and_is_there_is_adopted_and_the_rest_goes_in_smaller_bundles(at):
+def test_rows_of_a_late_bundle_that_are_there_are_adopted_and_smaller_bundles_follow(at):
     """LEDGER-01, TARGET-03"""
     loaded = at.run(rows(240))
     assert (loaded.unusable, loaded.counts) == (None, {"created": 140, "adopted": 100})
@@ -67,7 +67,7 @@ def test_what_was_late_and_is_there_is_adopted_and_the_rest_goes_in_smaller_bund
 
 
 @BY_TRANSACTION
-def test_what_was_late_and_is_not_there_goes_in_a_small_bundle_after_the_settling_time(at):
+def test_rows_of_a_late_bundle_that_are_missing_are_sent_in_a_small_one_after_the_settling_time(at):
     """LEDGER-01, TARGET-03: so that it is not late again and again."""
     at.target.late_is_done = False
     some = rows(160)
@@ -90,7 +90,7 @@ def test_bundles_grow_again_once_answers_come_quickly(at):
 
 
 @BY_TRANSACTION
-def test_what_a_pace_waits_before_a_request_keeps_no_bundle_small(at, monkeypatch):
+def test_waiting_for_the_request_limit_does_not_keep_bundles_small(at, monkeypatch):
     def wait():
         at.target.seconds += 20
 
@@ -151,8 +151,8 @@ def test_a_row_counts_once_whatever_comes_of_it_in_one_load(at):
 
 
 @BY_BATCH
-def test_what_is_said_to_be_late_at_once_makes_no_bundle_smaller(at):
-    """TARGET-03: a gateway without its server."""
+def test_a_gateway_timeout_that_comes_at_once_does_not_make_bundles_smaller(at):
+    """TARGET-03: a gateway whose server is away."""
     at.target.seconds_a_row = 0
     at.target.faulty, at.target.faults = (lambda body: len(body.get("entry", ())) > 1), [Said(504, HTML)]
     first = at.run(rows(160))

@@ -53,8 +53,8 @@ def take_over(ledger):
         connection.execute(update(lease).values(owner="them"))
 
 
-def test_tasks_are_not_brought_to_what_an_older_file_says(work, held_up):
-    """LEDGER-08, LEDGER-10: who took over may have brought them to a newer one."""
+def test_a_loader_that_was_taken_over_updates_no_task(work, held_up):
+    """LEDGER-08, LEDGER-10: the new loader may have brought them to a newer content."""
     work.follow("tasks", "update")
     work.run([task(1), task(2)], "tasks-1")
     held_up(work.ledger)
@@ -64,7 +64,7 @@ def test_tasks_are_not_brought_to_what_an_older_file_says(work, held_up):
     assert set(work.states().values()) == {"sending"}
 
 
-def test_responses_are_not_taken_back(work, held_up):
+def test_a_loader_that_was_taken_over_takes_no_superseded_response_back(work, held_up):
     """LEDGER-08, LEDGER-10: the next import does it."""
     work.follow("answers", "supersede")
     work.run([response(1)], "answers-1")
@@ -74,8 +74,8 @@ def test_responses_are_not_taken_back(work, held_up):
     assert work.target.puts == 0
 
 
-def test_an_undo_goes_no_further(home, target, asked, held_up):
-    """LEDGER-10, CLI-CMD-22: what is left is named, and is as it was."""
+def test_an_undo_that_was_taken_over_takes_nothing_more_back(home, target, asked, held_up):
+    """LEDGER-10, CLI-CMD-22: it names what is left."""
     (home / "inbox" / "tasks.csv").write_text(
         "task_id,patient_id,description,status,requester_id\nk1,p1,call,requested,a\n"
     )

@@ -47,8 +47,8 @@ def test_a_lost_payment_is_found_though_it_was_sent_while_the_clock_was_wrong(
     assert amounts(target) == [5.0]
 
 
-def test_a_run_that_tells_nothing_may_have_begun_when_the_file_came(home, target, imported, asked):
-    """CLI-CMD-17, LEDGER-08: another run of the batch that tells when it began is no witness of the first."""
+def test_a_run_without_a_manifest_may_have_begun_when_its_file_was_received(home, target, imported, asked):
+    """CLI-CMD-17, LEDGER-08: the manifest of a later run of the batch is no evidence about the first."""
     target.additions = False
     batch = imported(timedelta(0), "payments-1.csv", PAYMENTS, "k1,p1,5.00,2026-03-01,")
     run, another = home / "batches" / batch / "run-1", home / "batches" / batch / "run-2"
@@ -62,8 +62,8 @@ def test_a_run_that_tells_nothing_may_have_begun_when_the_file_came(home, target
     assert amounts(target) == [5.0]
 
 
-def test_a_double_that_came_late_is_told_of(target, imported, asked):
-    """CLI-CMD-17: one that is older than the first attempt is none, by the clock of the target."""
+def test_verify_names_a_late_double_although_the_clock_was_ahead(target, imported, asked):
+    """CLI-CMD-17: by the target's clock, it is not older than the first attempt."""
     target.additions = False
     imported(AHEAD, "payments-1.csv", PAYMENTS, "k1,p1,5.00,2026-03-01,")
     batch = imported(timedelta(0), "payments-2.csv", PAYMENTS, "k2,p2,6.00,2026-03-01,")
@@ -73,8 +73,8 @@ def test_a_double_that_came_late_is_told_of(target, imported, asked):
     assert [(each["kind"], each["row"]) for each in asked("verify")["differences"]] == [("double", f"{batch}:2")]
 
 
-def test_what_the_chart_has_changed_since_is_no_lost_update(home, target, imported, asked, chartferry):
-    """CLI-CMD-17, CLI-CMD-18: and nothing of it is overwritten."""
+def test_a_later_change_in_the_chart_is_not_taken_for_a_lost_update(home, target, imported, asked, chartferry):
+    """CLI-CMD-17, CLI-CMD-18: and it is not overwritten."""
     feed_of_tasks(home)
     imported(AHEAD, "tasks-1.csv", TASKS, "t1,p1,old,requested,dr1")
     batch = imported(timedelta(0), "tasks-2.csv", TASKS, "t1,p1,new,requested,dr1")

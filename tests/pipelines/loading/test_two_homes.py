@@ -23,8 +23,8 @@ def offered(request, target):
 
 @pytest.mark.alike
 @pytest.mark.parametrize("kind", FILES)
-def test_what_a_home_loads_again_after_a_restore_is_found_by_another(home, target, asked, capsys, kind):
-    """LEDGER-01, LEDGER-15: its name is the one that the other asks for. Where two are there, both say so."""
+def test_records_that_one_home_loaded_again_after_a_restore_are_adopted_by_another(home, target, asked, capsys, kind):
+    """LEDGER-01, LEDGER-15: the other home asks for all identifiers of a key. Verify names what is there twice."""
     target.stored["q1"] = QUESTIONS
     (home / "inbox" / f"{kind}.csv").write_text(FILES[kind])
     batch = asked("import")["batches"][0]["batch_id"]
@@ -48,8 +48,10 @@ def test_what_a_home_loads_again_after_a_restore_is_found_by_another(home, targe
 
 @pytest.mark.alike
 @pytest.mark.parametrize("kind", [kind for kind in FILES if kind != "payments"])
-def test_what_another_home_has_taken_back_is_not_taken_for_there(home, target, asked, capsys, kind):
-    """LEDGER-15, CLI-CMD-17: it is said, and made anew under the next key, which both homes then know as one."""
+def test_records_that_another_home_took_back_are_reported_and_loaded_anew_by_import_again(
+    home, target, asked, capsys, kind
+):
+    """LEDGER-15, CLI-CMD-17: under the next key, which both homes then know as one record."""
     target.stored["q1"] = QUESTIONS
 
     def other(*arguments):
@@ -102,8 +104,8 @@ def test_what_another_home_made_under_its_own_source_is_no_difference(home, targ
     assert [(each["kind"], each["resource_id"]) for each in found["differences"]] == [("unknown", "stray")]
 
 
-def test_tasks_that_say_something_else_than_their_rows_are_told_of(home, target, asked, capsys):
-    """LEDGER-15: a newer file may have come to the second home first. What the chart shows stays, and is said."""
+def test_adopted_tasks_whose_status_differs_from_their_rows_are_reported(home, target, asked, capsys):
+    """LEDGER-15: a newer file may have come to the other home first. The chart keeps what it shows."""
     (home / "inbox" / "tasks.csv").write_text(FILES["tasks"])
     asked("import")
     other = home.parent / "other"

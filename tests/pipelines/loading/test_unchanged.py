@@ -249,7 +249,7 @@ def two_ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
 
 @pytest.mark.by_hand
 @pytest.mark.parametrize("seed", range(160))
-def test_what_is_told_at_once_is_what_is_judged_singly(
+def test_rows_found_unchanged_in_bulk_have_the_outcome_of_a_row_by_row_decision(
     seed: int, two_ledgers: Callable[[], tuple[Ledger, Ledger]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LEDGER-02, LEDGER-08, LEDGER-17"""
@@ -345,10 +345,10 @@ def test_no_page_is_read_once_the_load_is_ending(
     assert read == [17]
 
 
-def test_keys_that_landed_are_told_of_only_where_rejects_wait_for_them(
+def test_closing_facts_are_written_to_the_journal_only_for_open_rejects(
     home: Path, asked: Callable[..., dict[str, Any]]
 ) -> None:
-    """LEDGER-17: what would close nothing is no fact of the journal, of which each of a million keys was a part."""
+    """LEDGER-17: a fact used to list each of a million keys."""
     header = "task_id,patient_id,description,status,requester_id\n"
     (home / "inbox" / "tasks-1.csv").write_text(f"{header}t1,p1,call,requested,a\nt2,p1,call,odd,a\n")
     asked("import")

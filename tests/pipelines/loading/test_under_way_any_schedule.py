@@ -302,7 +302,7 @@ def hasty() -> Iterator[None]:
 
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("seeds", [100, pytest.param(SEEDS, marks=pytest.mark.long)])
-def test_whatever_comes_when_each_row_ends_as_one_thing(seeds: int) -> None:
+def test_under_any_schedule_each_row_has_exactly_one_outcome(seeds: int) -> None:
     """LEDGER-01, LEDGER-05, LEDGER-10"""
     ends: Counter[str] = Counter()
     for seed in range(seeds):

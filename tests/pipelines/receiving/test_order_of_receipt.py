@@ -102,7 +102,7 @@ def test_files_that_came_while_the_clock_was_ahead_go_before_those_that_come_now
         assert max(row["received_at"] for row in ledger.batches()) < f"{ahead:%Y-%m-%dT%H:%M}"
 
 
-def test_a_mark_that_cannot_be_removed_is_told_of(home, chartferry, take):
+def test_a_receipt_mark_that_cannot_be_removed_is_reported(home, chartferry, take):
     """RECEIVE-01"""
     take(home, DAYS, "tasks-1.csv", OLD)
     (home / "batches" / ".received").unlink()

@@ -115,10 +115,8 @@ def read(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
-def test_the_copy_of_a_file_keeps_its_name_unless_the_new_one_tells_of_another_format(
-    feed: Feed, tmp_path: Path
-) -> None:
-    """STATE-HOME-07: another importer may read it just now by that name, of which it was told that it is gone."""
+def test_the_copy_of_a_file_is_renamed_only_for_another_format(feed: Feed, tmp_path: Path) -> None:
+    """STATE-HOME-07: another importer may be reading it by its old name."""
     names = ["payments.csv", "payments-copy.csv", "payments.csv.gz", "payments-1.ndjson", "payments-2.jsonl.gz"]
     for name in names:
         (tmp_path / name).write_bytes(b"content")
@@ -185,10 +183,10 @@ def test_a_file_that_another_importer_takes_meanwhile_stays_in_its_batch_with_it
     assert list(inbox.iterdir()) == []
 
 
-def test_the_clock_of_a_file_server_tells_nothing_of_when_files_came(
+def test_a_file_servers_clock_does_not_decide_when_a_file_was_received(
     feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """STATE-HOME-03: it gives a new file its own time, and that no other may be taken until then."""
+    """STATE-HOME-03: the server gives each new file a time of its own."""
     touch = Path.touch
 
     def touches(path: Path, mode: int) -> None:
@@ -200,10 +198,10 @@ def test_the_clock_of_a_file_server_tells_nothing_of_when_files_came(
     assert receive(tmp_path / "payments.csv", feed, tmp_path / "home").received_at <= datetime.now(UTC)
 
 
-def test_what_comes_after_the_last_fact_of_a_ledger_is_later_also_where_the_clock_was_set_back(
+def test_a_file_received_after_the_last_fact_is_later_although_the_clock_was_set_back(
     feed: Feed, tmp_path: Path
 ) -> None:
-    """LEDGER-18: else a correction would be older than the undo that it follows."""
+    """LEDGER-18: otherwise a correction would be older than the undo that it follows."""
     fact = datetime.now(UTC) + timedelta(minutes=1)
     (tmp_path / JOURNAL).write_text(json.dumps({"n": 1, "at": utc_text(fact), "facts": []}) + "\n")
     (tmp_path / "payments.csv").write_text("one\n")
@@ -265,10 +263,10 @@ def test_a_file_that_a_program_still_writes_is_left_however_long_it_pauses(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says whether a program has a file open to write")
 @pytest.mark.parametrize(("kind", "written"), [("ext4", True), ("nfs4", False), ("cifs", False)])
-def test_what_a_file_system_of_a_network_refuses_says_nothing_of_writers(
+def test_a_refused_file_lease_on_a_network_file_system_proves_no_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, written: bool
 ) -> None:
-    """It grants leases as it likes: its files would wait for ever."""
+    """such systems refuse leases at will, and files would wait for ever."""
     folder = tmp_path / "from a server"
     folder.mkdir()
     mounts = tmp_path / "mounts"
@@ -340,7 +338,7 @@ def test_an_unreadable_file_and_a_dangling_link_are_named(
         receive(file, feed, tmp_path, NOW)
 
 
-def test_a_file_that_cannot_be_moved_out_of_the_inbox_is_said_and_makes_no_batch(
+def test_a_file_that_cannot_leave_the_inbox_ends_with_one_sentence_and_makes_no_batch(
     feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """STATE-HOME-03."""

@@ -178,7 +178,7 @@ def test_a_file_that_waited_for_its_feed_is_rehearsed_as_an_import_takes_it(home
 
 
 @pytest.mark.long
-def test_it_reads_from_a_service_that_runs(home, chartferry):
+def test_a_rehearsal_reads_from_a_running_service(home, chartferry):
     """CLI-CMD-01, CLI-CMD-02"""
     put(home)
     with bundled_service(home, dict(os.environ)):
@@ -243,7 +243,7 @@ def test_no_text_of_a_record_is_in_the_report_and_a_target_in_the_environment_is
 
 
 @pytest.mark.long
-def test_what_a_killed_rehearsal_left_goes_at_the_next_start(home, chartferry):
+def test_the_files_of_a_killed_rehearsal_are_removed_at_the_next_start(home, chartferry):
     """CLI-CMD-02"""
     put(home, "".join(f"k{n},p3,0.01,2026-03-01,\n" for n in range(5_000)))
     command = [sys.executable, "-m", "pipelines.cli", "--home", str(home), "rehearse"]

@@ -217,7 +217,7 @@ def versions(first: dict[str, Any], second: dict[str, Any]) -> list[dict[str, An
 
 
 @pytest.mark.long
-def test_a_linkid_that_a_version_uses_for_another_question_has_a_column_for_each_and_all_are_told(
+def test_a_linkid_with_two_meanings_has_a_column_for_each_and_a_remark(
     whole: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The target no longer has the old questionnaire. Its answers keep their meaning."""
@@ -339,7 +339,7 @@ def test_a_questionnaire_without_name_or_letters_still_has_a_table(world: World)
         ("response_tables = 1", "reports.toml: `response_tables` is a table, id = name: a name has lower"),
     ],
 )
-def test_a_setting_that_cannot_be_used_is_said_in_one_sentence(whole: World, text: str, why: str) -> None:
+def test_an_unusable_setting_ends_the_publication_with_one_sentence(whole: World, text: str, why: str) -> None:
     (whole.home / "reports.toml").write_text(text)
     with pytest.raises(PublicationError) as caught:
         whole.publish()
@@ -364,7 +364,7 @@ def test_many_responses_to_a_long_form_fit_into_memory(whole: World, monkeypatch
 
 
 @pytest.mark.long
-def test_an_option_without_a_system_has_its_words(world: World) -> None:
+def test_an_answer_to_an_option_without_a_system_has_the_words_of_the_option(world: World) -> None:
     option = {"valueCoding": {"code": "low", "display": "In words low"}}
     world.questionnaires = [questionnaire("Bare", {"linkId": "mood", "type": "choice", "answerOption": [option]})]
     given = {"linkId": "mood", "answer": [{"valueCoding": {"code": "low"}}]}
@@ -390,7 +390,9 @@ def test_no_answer_is_missing_from_a_wide_table(world: World) -> None:
     assert world.rows("SELECT grade, pulse, dose, one FROM response_odd") == [("2", [60, 90], [7, 3], "x")]
 
 
-def test_a_form_of_many_questions_gives_the_same_rows(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_form_with_many_questions_gives_the_rows_that_a_small_one_gives(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answer_in_full(world)
     carry_over(world, "QuestionnaireResponse", {"r4": response(coded("mood", "low"), of="q2")}, "ffffffffffff")
     other = question("mood", "choice", "low", code=[{"system": LOINC, "code": "m-2"}])

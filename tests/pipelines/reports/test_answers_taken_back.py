@@ -63,7 +63,7 @@ def ids(home: Path) -> set[str]:
 
 @pytest.mark.long
 @pytest.mark.publishes(*(name for name in TABLES if name != "response_mood"), wide=True)
-def test_what_was_taken_back_is_in_no_table_and_what_is_loaded_again_is_there_once(
+def test_responses_that_were_undone_are_in_no_table_and_reloaded_ones_are_there_once(
     home: Path, target: Any, asked: Any, chartferry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SCORE-01: whether or not the target shows its responses to others."""

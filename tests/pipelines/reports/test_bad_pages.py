@@ -190,15 +190,15 @@ def ids(done: Sweep) -> list[str]:
 
 
 @pytest.mark.parametrize("case", READS)
-def test_the_sweep_is_whole_although(case: str, server: type[Handler], tmp_path: Path) -> None:
+def test_a_sweep_is_complete_although_pages_are_odd(case: str, server: type[Handler], tmp_path: Path) -> None:
     """REPORT-06"""
     done = sweep_of(server, READS[case], tmp_path)
     assert (done.total, ids(done)) == (4, ["a", "b", "c", "d"])
 
 
 @pytest.mark.parametrize("case", FAILS)
-def test_the_sweep_fails_and_says_where_when(case: str, server: type[Handler], tmp_path: Path) -> None:
-    """REPORT-06, REPORT-25: what was kept stays, and the next sweep is whole."""
+def test_a_sweep_of_wrong_pages_fails_with_the_reason(case: str, server: type[Handler], tmp_path: Path) -> None:
+    """REPORT-06, REPORT-25: the kept reports stay, and the next sweep is complete."""
     before = sweep_of(server, [page("a", "x", total=2)], tmp_path)
     pages, why = FAILS[case]
     with pytest.raises(TargetUnusable) as failure:

@@ -111,7 +111,7 @@ def test_a_type_that_was_not_read_is_left_out(world: World) -> None:
     assert [each["type"] for each in bulk(world, 2)["output"]] == ["DiagnosticReport"]
 
 
-def test_files_that_cannot_be_used_are_said_without_their_content(world: World) -> None:
+def test_unusable_files_end_a_bulk_publication_without_showing_their_content(world: World) -> None:
     """REPORT-31"""
     kept_sweep(world.home, TARGET).path.write_bytes(b"SECRET" * 100)
     with pytest.raises(PublicationError, match=r"^the tables could not be built \(\w+\)$"):

@@ -18,7 +18,7 @@ def test_bars_are_as_long_as_their_values() -> None:
     assert lengths[1] == pytest.approx(lengths[2])
 
 
-def test_long_labels_of_rows_keep_what_tells_them_apart() -> None:
+def test_long_labels_keep_the_part_that_distinguishes_them() -> None:
     names = [f"a-feed-with-a-name-that-goes-on-and-on-{number:012x}" for number in (1, 2)]
     shown = [word.text for word in rows(names, [Series("x", [1, 1])], str).words if "…" in word.text]
     assert shown == ["a-feed-with-a-name-tha…00000000001", "a-feed-with-a-name-tha…00000000002"]

@@ -56,7 +56,7 @@ SHOWN = "SELECT claim_id, charged, copayments, paid, open, applied_by FROM claim
 
 
 @pytest.mark.long
-def test_balances_are_those_that_the_service_tells(world: World) -> None:
+def test_claim_balances_are_those_of_the_bundled_service(world: World) -> None:
     """REPORT-28: with the time up to which they are true."""
     row = {"claim_id": "c1", "patient_id": "p1", "created": "2026-01-05", "cents": 10050}
     keep_told(telling(row | {"paid_cents": 2000, "copaid_cents": 500}), world.home, TARGET, CHARGES)
@@ -74,8 +74,8 @@ def test_balances_are_those_that_the_service_tells(world: World) -> None:
     assert [claim_id for claim_id, *_ in world.rows(SHOWN)] == ["elsewhere"]
 
 
-def test_elsewhere_claims_and_payments_are_read(world: World) -> None:
-    """REPORT-28: items are added up where a Claim has no total; what is cancelled or absurd counts nowhere."""
+def test_at_other_targets_claim_balances_are_computed_from_claims_and_payments(world: World) -> None:
+    """REPORT-28: items are added up if a Claim has no total; cancelled and absurd amounts are left out."""
     item = {"unitPrice": {"value": 10.1}, "quantity": {"value": 3}}
     summed = claim("items", 0, item=[{"net": {"value": 5}}, item])
     del summed["total"]
@@ -96,7 +96,7 @@ def test_elsewhere_claims_and_payments_are_read(world: World) -> None:
     assert world.rows(SHOWN) == [("items", *map(Decimal, ("35.30", "0.00", "5.30", "30.00")), "publication")]
 
 
-def test_elsewhere_the_oldest_claim_is_the_one_that_was_made_first_whatever_its_zone(world: World) -> None:
+def test_at_other_targets_the_oldest_claim_is_the_earliest_instant_in_any_zone(world: World) -> None:
     """REPORT-28: of two claims the one written with the earlier day, three hours later, was paid."""
     times = {"a": "2026-01-01T23:00:00-05:00", "b": "2026-01-02T01:00:00Z", "c": "2026-01-03"}
     read(world, *(claim(name, 100, created=at) for name, at in times.items()), notice("n1", 100))
@@ -104,7 +104,7 @@ def test_elsewhere_the_oldest_claim_is_the_one_that_was_made_first_whatever_its_
     assert world.rows("SELECT claim_id, paid FROM claim_balance WHERE paid > 0") == [("b", Decimal(1))]
 
 
-def test_what_each_claim_is_paid_is_what_the_service_would_apply_in_any_order(world: World) -> None:
+def test_the_computed_payments_of_claims_equal_the_allocation_of_the_service_in_any_order(world: World) -> None:
     """REPORT-28, PAY-CREATE-09, PAY-CREATE-10: a copayment to its claim, all else to the oldest claims first."""
     chance = random.Random(7)
     resources: list[dict[str, Any]] = []
@@ -145,7 +145,7 @@ def test_patients_are_published_only_where_the_home_says_so(world: World) -> Non
     assert world.rows(ALL_OF) == []
 
 
-def test_of_patients_elsewhere_no_name_and_no_birthday_is_kept(world: World) -> None:
+def test_no_name_and_no_birthday_of_patients_at_other_targets_is_stored(world: World) -> None:
     """REPORT-29"""
     (world.home / "reports.toml").write_text("publish_patients = true\n")
     body: dict[str, Any] = {"resourceType": "Patient", "id": "a", "gender": "male", "birthDate": "1971-07-09"}

@@ -73,7 +73,7 @@ def test_latest_names_a_whole_version_and_the_two_before_stay(store: Store, tmp_
     assert not (tmp_path / "scratch").exists()
 
 
-def test_versions_that_nobody_is_led_to_go_after_a_day_and_nothing_else_does(
+def test_copied_versions_that_are_no_longer_listed_are_removed_after_a_day_and_nothing_else(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = copy_publication(store, tmp_path, publication(tmp_path, 0))
@@ -87,7 +87,7 @@ def test_versions_that_nobody_is_led_to_go_after_a_day_and_nothing_else_does(
     assert {key.partition("/")[0] for key in store.ages()} == kept
 
 
-def test_another_deployment_is_told_apart_and_changes_nothing(store: Store, tmp_path: Path) -> None:
+def test_the_copies_of_another_deployment_are_refused_and_left_alone(store: Store, tmp_path: Path) -> None:
     copy_publication(store, tmp_path, publication(tmp_path, 0))
     before = store.ages().keys()
     other = tmp_path / "other"
@@ -97,7 +97,7 @@ def test_another_deployment_is_told_apart_and_changes_nothing(store: Store, tmp_
     assert store.ages().keys() == before
 
 
-def test_of_many_that_ask_a_new_home_for_its_id_all_get_one(tmp_path: Path) -> None:
+def test_simultaneous_requests_for_the_id_of_a_new_home_get_the_same_id(tmp_path: Path) -> None:
     with ThreadPoolExecutor(20) as threads:
         assert len(set(threads.map(lambda _: deployment_of(tmp_path), range(20)))) == 1
 
@@ -216,13 +216,13 @@ def test_files_of_others_beside_the_tables_are_not_copied(store: Store, tmp_path
     assert [name for name in latest(store)["files"] if "parquet/" in name] == ["parquet/payment.parquet"]  # type: ignore[attr-defined]
 
 
-def test_a_copy_from_a_clock_that_ran_ahead_is_said(store: Store, tmp_path: Path) -> None:
+def test_a_copy_with_a_future_time_is_reported(store: Store, tmp_path: Path) -> None:
     copy_publication(store, tmp_path, replace(publication(tmp_path, 1), published_at=datetime(2999, 1, 1, tzinfo=UTC)))
     with pytest.raises(StoreUnusable, match="a time in the future: remove it if a clock was wrong"):
         copy_publication(store, tmp_path, publication(tmp_path, 2))
 
 
-def test_what_a_killed_copy_left_in_a_folder_goes_after_a_day(tmp_path: Path) -> None:
+def test_the_remains_of_a_killed_copy_are_removed_after_a_day(tmp_path: Path) -> None:
     store = store_at(str(tmp_path / "copies"))
     left = tmp_path / "copies" / f"{START:%Y%m%dT%H%M%S%fZ}-{'0' * 12}" / ".reports.duckdb.part"
     left.parent.mkdir(parents=True)
@@ -295,8 +295,8 @@ def test_a_swap_whose_answer_was_lost_is_not_taken_for_another_writers(bucket: F
         store.swap("latest.json", b"3", held)
 
 
-def test_a_swap_that_is_refused_while_nobody_was_first_is_made_again(bucket: FakeBucket, monkeypatch) -> None:
-    """As S3 does with one of two writes at once, whose other may fail: a new place was told to be another's."""
+def test_a_write_refused_as_simultaneous_is_retried(bucket: FakeBucket, monkeypatch) -> None:
+    """S3 may refuse both of two writes at once: a new place was taken for another deployment's."""
     refused, put = [2], bucket.put
 
     def busy(key: str, body: bytes, none_match: str | None, match: str | None) -> int:
@@ -340,11 +340,11 @@ def race_twice(store: Store) -> None:
 
 
 @pytest.mark.on_both
-def test_of_a_hundred_swaps_at_once_one_wins(store: Store) -> None:
+def test_of_a_hundred_simultaneous_swaps_exactly_one_succeeds(store: Store) -> None:
     race_twice(store)
 
 
-def test_of_a_hundred_creates_at_once_in_a_local_store_one_wins(tmp_path: Path) -> None:
+def test_of_a_hundred_simultaneous_creates_in_a_local_store_exactly_one_succeeds(tmp_path: Path) -> None:
     """The library's own store of a folder, which replaces nothing on condition."""
     from obstore.store import LocalStore
 
@@ -353,10 +353,10 @@ def test_of_a_hundred_creates_at_once_in_a_local_store_one_wins(tmp_path: Path) 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("scheme", "serve"), SERVERS)
-def test_of_a_hundred_swaps_at_once_one_wins_at_a_server_that_speaks_a_clouds_protocol(
+def test_a_cloud_store_lets_one_of_a_hundred_swaps_succeed_and_takes_a_whole_publication(
     scheme: str, serve: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And a publication goes there whole, also a file of many parts."""
+    """One file of the publication is sent in many parts."""
     with emulated(serve, tmp_path / "served", "copies", monkeypatch):
         store = store_at(f"{scheme}://copies/pre")
         race_twice(store_at(f"{scheme}://copies/race"))

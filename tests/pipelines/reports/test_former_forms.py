@@ -66,7 +66,7 @@ def test_a_response_is_of_the_form_that_its_run_checked_it_by(world: World) -> N
     assert world.rows("SELECT questionnaire_id FROM questionnaire_response") == [("q1~1",)]
 
 
-def test_responses_that_may_be_of_either_form_are_in_no_wide_table_and_that_is_told(world: World) -> None:
+def test_responses_whose_form_is_unknown_are_in_no_wide_table_and_a_remark_counts_them(world: World) -> None:
     """Those of runs without a manifest, or with a manifest of a third content."""
     replaced(world)
     one, _ = (

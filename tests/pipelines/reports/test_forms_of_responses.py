@@ -77,7 +77,7 @@ def test_another_version_than_the_known_one_is_of_the_questionnaire_where_nothin
 
 
 @pytest.mark.long
-def test_another_version_of_a_url_that_several_questionnaires_have_is_told(world: World) -> None:
+def test_a_response_to_an_unknown_version_of_a_shared_url_is_counted_in_a_remark(world: World) -> None:
     first, second = ({"id": f"q{n}", "url": URL, "version": str(n)} for n in (1, 2))
     world.questionnaires = [OLD | first, OLD | second]
     named(world, f"{URL}|1", f"{URL}|2", f"{URL}|3")
@@ -113,7 +113,7 @@ def test_a_text_of_others_in_the_place_of_an_id_is_in_no_table_and_no_remark(wor
 
 
 @pytest.mark.long
-def test_contents_of_one_version_are_told_apart_by_what_the_run_checked(world: World) -> None:
+def test_two_contents_of_one_version_are_distinguished_by_the_manifest_of_the_run(world: World) -> None:
     about = {"url": URL, "version": "1"}
     world.questionnaires = [OLD | about]
     for content, number in ((OLD, "0123456789ab"), (NEW, "ffffffffffff")):

@@ -65,7 +65,7 @@ def responses(world: World) -> list[str]:
 
 
 @pytest.mark.long
-def test_a_response_that_was_gone_before_any_reading_saw_it_is_left_out_and_told(world: World) -> None:
+def test_a_response_that_vanished_before_the_first_sweep_is_left_out_with_a_remark(world: World) -> None:
     read(world, RESPONSES)
     answered(world, "r1", "r2")
     assert responses(world) == ["id-r1", "id-r2"]

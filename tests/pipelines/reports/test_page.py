@@ -151,7 +151,7 @@ def test_a_failed_file_needs_a_look_until_its_records_are_answered_or_its_rows_p
 
 
 @pytest.mark.long
-def test_a_file_of_which_a_later_try_took_records_is_not_told_as_not_loaded(world: World) -> None:
+def test_a_file_whose_records_were_accepted_by_a_later_run_is_not_shown_as_not_loaded(world: World) -> None:
     """STATE-HOME-04"""
     two = [payment("k2", 2, 1000), payment("k3", 3, 2000)]
     refusal = [Reason("PAY-9", None, None, "Unprocessable entity", True)]
@@ -171,7 +171,7 @@ def test_a_file_of_which_a_later_try_took_records_is_not_told_as_not_loaded(worl
 
 
 @pytest.mark.long
-def test_records_of_a_file_that_was_stopped_are_told_as_not_sent(world: World) -> None:
+def test_the_records_of_a_stopped_file_are_shown_as_not_sent(world: World) -> None:
     """STATE-HOME-04: the bar of a file and its row in the table show all of its records."""
     world.begin(BATCH)
     world.ledger.reject(TARGET, *OF, BATCH, [Reject(2, 1, "k2", "rule", "p1", None, None, [])])
@@ -214,7 +214,7 @@ def problems(world: World) -> list[list[str]]:
     return [row[:2] for row in page(world)[1].table("As of this publication")[1:]]
 
 
-def test_every_problem_of_now_is_told_with_what_to_do(paid: tuple[World, str]) -> None:
+def test_the_page_shows_each_present_problem_with_its_remedy(paid: tuple[World, str]) -> None:
     """STATE-HOME-04"""
     shown = Page(paid[1])
     assert shown.table("As of this publication")[1:] == [
@@ -254,7 +254,7 @@ def test_a_target_s_own_code_is_no_name_on_the_page(world: World) -> None:
 
 
 @pytest.mark.long
-def test_one_absurd_amount_is_left_out_of_the_sums_and_told_by_its_rule_with_what_to_do(world: World) -> None:
+def test_an_impossible_amount_is_left_out_of_sums_and_shown_with_its_rule_and_remedy(world: World) -> None:
     """STATE-HOME-04: the rule is shown with its sentence and an example."""
     import_payments(world)
     rejects(world, "PAY-28", ["the amount is above 9999999.99"], cents=10**12)
@@ -378,7 +378,7 @@ def test_nothing_of_a_patient_is_on_the_page(paid: tuple[World, str]) -> None:
     assert not words & (names | keys | {"PLANTED-TEXT"})
 
 
-def test_what_the_target_calls_things_is_text_and_never_markup(world: World) -> None:
+def test_names_from_the_target_are_shown_as_text_and_never_as_markup(world: World) -> None:
     evil = "</title><script>alert(1)</script>\"'<b>&"
     world.reports = [
         report("r1", category=[{"coding": [{**LAB, "display": evil}]}], code={"coding": [{**CBC, "display": evil}]})
@@ -400,7 +400,7 @@ def test_what_the_target_calls_things_is_text_and_never_markup(world: World) -> 
         pytest.param("10:00:00", "Median h", "0.0", "0 h", marks=pytest.mark.long),
     ],
 )
-def test_turnarounds_are_in_a_unit_that_tells_them_apart(
+def test_turnarounds_are_shown_in_a_unit_that_suits_them(
     world: World, issued: str, head: str, cell: str, drawn: str
 ) -> None:
     """STATE-HOME-04: a laboratory that answers within the hour does not get a row of zeros."""

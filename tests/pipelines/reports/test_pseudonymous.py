@@ -175,10 +175,10 @@ def test_a_study_has_a_folder_of_its_own(world: World, monkeypatch: pytest.Monke
 
 
 @pytest.mark.long
-def test_what_somebody_wrote_into_the_file_is_not_in_the_next_one(
+def test_a_table_that_a_reader_wrote_into_the_file_is_not_in_the_next_publication(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """REPORT-30: it may be names, and DuckDB would show it in the new file."""
+    """REPORT-30: it may hold names, and DuckDB would replay it from the log."""
     publish_only(monkeypatch)
     world.read()
     publish(world)
@@ -229,7 +229,7 @@ def test_the_days_of_a_patient_are_moved_together_by_whole_weeks(filled: tuple[W
     assert len({row["patient_id"] for row in tables["payment"]}) == len({"p1", "p2"})
 
 
-def test_rows_are_in_no_order_that_tells_of_a_file(filled: tuple[World, Tables]) -> None:
+def test_pseudonymous_rows_are_sorted_so_that_their_order_shows_nothing_of_a_file(filled: tuple[World, Tables]) -> None:
     """REPORT-30"""
     rows = [tuple(row.values()) for row in filled[1]["diagnostic_report"]]
     assert [row[0] for row in rows] == sorted(row[0] for row in rows)
@@ -325,8 +325,10 @@ def test_a_column_of_a_view_has_the_name_of_none_of_ours(world: World, monkeypat
 
 
 @pytest.mark.long
-def test_of_a_view_without_kinds_nothing_is_shown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """REPORT-30: what nobody has thought about stays here."""
+def test_a_view_without_declared_kinds_is_not_in_the_pseudonymous_publication(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REPORT-30: columns that nobody has classified are not published."""
     publish_only(monkeypatch)
     of_view(world, {"name": "words", "path": "code.text", "type": "string"})
     world.publish()

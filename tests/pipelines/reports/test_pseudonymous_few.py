@@ -34,7 +34,7 @@ def of_many(world: World, **chosen: int) -> None:
     world.read()
 
 
-def test_small_cells_and_those_that_would_tell_of_them_are_left_out(
+def test_small_cells_and_those_from_which_they_could_be_computed_are_left_out(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """REPORT-30: a code with three answers; the total of the question is in another table, so a second one goes too."""

@@ -208,7 +208,7 @@ def test_batches_and_runs_show_counts_and_amounts(world: World, monkeypatch: pyt
     ]
 
 
-def test_rows_show_where_each_record_stands(paid: World) -> None:
+def test_the_table_of_rows_shows_the_outcome_of_each_record(paid: World) -> None:
     """REPORT-15, LEDGER-04"""
     chosen = "SELECT source_key, line, state, resource_id, amount, attempts, http_status FROM import_row"
     assert paid.rows(f"{chosen} WHERE batch_id = '{BATCH}'") == [
@@ -259,10 +259,10 @@ def test_payments_are_reconciled_per_patient_and_day_to_the_cent(world: World, m
 
 @pytest.mark.long
 @pytest.mark.parametrize("rejects", [pytest.param(2, marks=pytest.mark.long), 1_500])
-def test_amounts_that_nobody_can_have_meant_are_published(
+def test_impossible_amounts_are_published_and_too_large_sums_are_empty(
     world: World, rejects: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """REPORT-18, REPORT-24, REPORT-25: one in a reject, and their sum, which is empty beyond the digits of a table."""
+    """REPORT-18, REPORT-24, REPORT-25: one amount in a reject, and their sum beyond the digits of a table."""
     publish_only(monkeypatch, *PAGED, "import_run", "payment_by_day")
     cents, paid = 10**15 - 1, utc_text(datetime(2026, 2, 1, tzinfo=UTC))
     broken = [Reason("PAY-9", "PaymentNotice.amount", "amount", "above the balance", False)]

@@ -20,7 +20,9 @@ def test_tables_that_a_limit_does_not_do_for_are_built_with_more(world: World, m
     assert not list((world.home / "published").glob(".reports.*"))
 
 
-def test_where_no_memory_does_it_is_said_and_nothing_is_replaced(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_publication_that_exceeds_the_memory_fails_and_replaces_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """REPORT-04"""
     before = world.publish().path.read_bytes()
     monkeypatch.setattr("pipelines.reports.publication_folder.MEMORY", 1)
@@ -40,7 +42,7 @@ def test_where_no_memory_does_it_is_said_and_nothing_is_replaced(world: World, m
         (10**8, 0, [5000]),
     ],
 )
-def test_the_first_limit_is_by_the_records(
+def test_the_memory_limit_of_a_publication_begins_by_the_number_of_records_and_grows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: int, fails: int, tried: list[int]
 ) -> None:
     """REPORT-04"""
@@ -61,7 +63,9 @@ def test_the_first_limit_is_by_the_records(
     assert limits == tried
 
 
-def test_a_container_has_what_it_may_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_limit_of_a_container_bounds_that_of_a_publication(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = most_memory()
     for text, most in (("2000000000\n", 1000), ("max\n", whole), ("", whole)):
         (tmp_path / "memory.max").write_text(text)

@@ -61,7 +61,7 @@ print("closed", flush=True)
 """
 
 
-def test_one_who_has_the_file_open_for_writing_neither_blocks_nor_breaks_a_publication(
+def test_a_writer_with_the_file_open_neither_blocks_nor_breaks_a_publication(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """REPORT-05: a foreign .wal is moved aside, before and after the writer ends."""
@@ -130,7 +130,7 @@ def test_a_folder_that_cannot_be_written_is_named(world: World, monkeypatch: pyt
         world.publish()
 
 
-def test_what_a_killed_publication_left_is_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_files_of_a_killed_publication_are_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_only(monkeypatch)
     published = world.home / "published"
     (published / "parquet").mkdir(parents=True)

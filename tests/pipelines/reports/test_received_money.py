@@ -154,10 +154,10 @@ def test_retention_keeps_a_file_that_was_not_loaded_until_its_payments_are_answe
 
 @pytest.mark.long
 @pytest.mark.parametrize("at_once", [unanswered_records.OUTCOMES_A_QUERY, 1])
-def test_what_a_stopped_file_says_wrongly_of_known_payments_is_answered_by_the_next_export_of_all(
+def test_wrong_amounts_of_known_payments_in_a_stopped_file_are_answered_by_the_next_full_export(
     home, night, monkeypatch, at_once
 ):
-    """REPORT-24: in it they are unchanged, and stay the records of the first file. Its outcomes are read in pages."""
+    """REPORT-24: there they are unchanged, and stay records of the first file. Its outcomes are read in pages."""
     monkeypatch.setattr(unanswered_records, "OUTCOMES_A_QUERY", at_once)
     night("payments-1.csv", row("k1", "1.00"), row("k2", "2.00"))
     night("payments-2.csv", row("k1", "1.00"), row("k2", "20.00"), total="4.00")
@@ -203,7 +203,7 @@ def test_a_payment_of_two_stopped_files_counts_as_the_newer_has_it(home, night):
 
 
 @pytest.mark.long
-def test_what_a_stopped_file_says_of_an_older_payment_is_not_sent(home, night):
+def test_another_amount_of_a_known_payment_in_a_stopped_file_is_shown_as_not_sent(home, night):
     """REPORT-24: the payment itself stays as it is."""
     night("payments-1.csv", row("k1", "1.00"))
     night("payments-2.csv", row("k1", "2.00"), total="4.00")

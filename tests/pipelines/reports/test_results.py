@@ -95,7 +95,7 @@ def test_results_within_their_report_are_rows_and_what_is_named_twice_is_one(
     world.ledger.close()
 
 
-def test_results_that_could_not_be_read_are_told_as_last_read_and_not_as_missing_at_the_target(world: World) -> None:
+def test_unreadable_results_are_shown_as_last_read_and_not_as_missing_at_the_target(world: World) -> None:
     world.reports, world.results = [report_of("r1", "o1")], [result("o1", 5)]
     world.publish()
     note_reading(world.home, TARGET, RESULTS, START, is_read=True)
@@ -225,7 +225,7 @@ VALUES: list[tuple[dict[str, Any], tuple[Any, ...]]] = [
 ]
 
 
-def test_values_of_every_kind(world: World) -> None:
+def test_results_of_every_value_type_fill_their_columns(world: World) -> None:
     """PRIVACY-01: without the setting, text is in no table."""
     world.results = [result(f"o{n}", **fields) for n, (fields, _) in enumerate(VALUES)]
     world.reports = [report_of("r1", *(each["id"] for each in world.results))]

@@ -94,7 +94,7 @@ def swept(world: World, target: Target, count: int, length: int) -> list[str]:
 
 
 @pytest.mark.long
-def test_results_are_asked_for_as_an_address_holds_and_twice_at_once(world: World) -> None:
+def test_results_are_requested_by_as_many_ids_as_a_url_holds_two_requests_at_a_time(world: World) -> None:
     """REPORT-01: ids as long as those of the bundled service, a hundred in 4,000 characters; short ones by 500."""
     target = Patient([])
     names = swept(world, target, 390, 36)

@@ -210,7 +210,7 @@ def test_a_practices_own_score_has_reversed_questions_gaps_and_bands(world: Worl
     ]
 
 
-def test_what_a_questionnaire_declares_is_added_up_and_goes_before_the_file(world: World) -> None:
+def test_values_declared_by_a_questionnaire_are_added_up_and_win_over_a_score_file(world: World) -> None:
     form = questionnaire(
         "q1",
         question("a", [option("no", 0), option("yes", 2.5)]),
@@ -281,7 +281,7 @@ VALID = 'name = "Own"\nquestionnaires = ["q1"]\nquestions = ["a"]\n'
         ),
     ],
 )
-def test_a_score_that_cannot_be_made_is_said_in_one_sentence_and_the_last_publication_stays(
+def test_an_unusable_score_ends_the_publication_with_one_sentence_and_the_last_one_stays(
     published: World, monkeypatch: pytest.MonkeyPatch, text: str, why: str
 ) -> None:
     publish_only(monkeypatch, "score")
@@ -294,7 +294,7 @@ def test_a_score_that_cannot_be_made_is_said_in_one_sentence_and_the_last_public
     assert (published.home / "published" / "reports.duckdb").read_bytes() == before
 
 
-def test_a_questionnaire_that_the_target_does_not_have_is_said_wherever_scores_are_read(world: World) -> None:
+def test_a_score_of_an_unknown_questionnaire_gives_a_remark_also_on_the_table(world: World) -> None:
     world.questionnaires = [questionnaire("q1", question("a", [option("no")]), name="PainDiary")]
     own_score(world, VALID.replace("q1", "PainDairy"))
     done = world.publish()
@@ -333,7 +333,7 @@ UNKNOWN: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
 """Scores that name what no questionnaire has: the rule, what is said of it, and what it makes of an answer."""
 
 
-def test_a_name_that_no_questionnaire_has_is_told_and_the_score_is_made_without_it(world: World) -> None:
+def test_a_score_with_an_unknown_question_is_computed_without_it_and_gives_a_remark(world: World) -> None:
     items = question("a", [option("no"), option("yes")]), {"linkId": "story", "type": "text"}
     world.questionnaires = [questionnaire("q1", *items)]
     for n, (text, *_) in enumerate(UNKNOWN):

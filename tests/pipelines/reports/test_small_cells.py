@@ -69,8 +69,10 @@ def test_parts_of_a_row_that_is_left_out_follow_from_no_total(bench: duckdb.Duck
 
 
 @pytest.mark.parametrize(("judged", "abnormal"), [(501, 0), (100, 101), (-1, 0)])
-def test_a_part_that_exceeds_its_whole_is_no_part(bench: duckdb.DuckDBPyConnection, judged: int, abnormal: int) -> None:
-    """REPORT-30: a declaration that is wrong hides nothing."""
+def test_a_declared_part_that_exceeds_its_whole_is_an_error(
+    bench: duckdb.DuckDBPyConnection, judged: int, abnormal: int
+) -> None:
+    """REPORT-30: a wrong declaration hides no small cell."""
     with pytest.raises(BrokenTable, match=r"^t.sql: the column (judged|abnormal) is no part of (results|judged): "):
         shown_of(bench, COLUMNS, [("a", 500, 12, judged, abnormal)])
 

@@ -117,7 +117,7 @@ def test_a_task_shows_its_labels_and_whose_time_it_has(world: World) -> None:
     ]
 
 
-def test_the_calendar_has_every_day_from_the_first_one_told_of_to_the_publication(world: World) -> None:
+def test_the_calendar_has_every_day_from_the_first_date_in_the_tables_to_the_publication(world: World) -> None:
     import_payments(world)
     world.time += timedelta(days=70)
     world.publish()

@@ -81,14 +81,18 @@ def checked(db: duckdb.DuckDBPyConnection, swept: int = 2) -> str:
 
 
 @pytest.mark.parametrize(("change", "untrue"), UNTRUE)
-def test_what_is_not_true_is_named_and_nothing_else(db: duckdb.DuckDBPyConnection, change: str, untrue: str) -> None:
+def test_a_violated_statement_about_the_tables_is_named_alone(
+    db: duckdb.DuckDBPyConnection, change: str, untrue: str
+) -> None:
     """REPORT-23"""
     db.execute(change)
     assert checked(db) == f"not published, because these are not true: {untrue}"
 
 
 @pytest.mark.parametrize("change", STILL_TRUE)
-def test_what_may_be_so_ends_no_publication(db: duckdb.DuckDBPyConnection, change: str) -> None:
+def test_a_state_that_may_occur_violates_no_statement_about_the_tables(
+    db: duckdb.DuckDBPyConnection, change: str
+) -> None:
     """REPORT-23: of batches under way, of other targets, and of rows that a later file answers."""
     db.execute(change)
     assert checked(db) == ""

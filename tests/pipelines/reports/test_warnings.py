@@ -91,7 +91,7 @@ def test_a_damaged_file_of_a_run_keeps_no_table_from_being_published(
     assert published("SELECT count(*) FROM import_row") == [(3,)]
 
 
-def test_what_another_target_was_warned_of_is_not_published(home, asked, few, published):
+def test_warnings_of_imports_into_another_target_are_not_published(home, asked, few, published):
     (home / "inbox" / "payments.csv").write_text(ZERO)
     asked("import")
     [manifest] = home.glob("batches/*/run-1/manifest.json")

@@ -107,14 +107,14 @@ def test_a_response_is_there_until_the_target_has_the_one_that_supersedes_it(wor
     assert world.rows(f"{ANSWER} ORDER BY ALL") == [(f"new-{key}", 3.5) for key in sorted(ON_THE_WAY)]
 
 
-def test_what_was_taken_back_is_not_there_while_it_is_sent_anew(world: Unpublished) -> None:
+def test_a_response_that_was_taken_back_is_not_shown_while_it_is_sent_anew(world: Unpublished) -> None:
     carry_over(world, "QuestionnaireResponse", {"k1": (START, response(2.5))})
     intends(world, RESPONSE, 2, response(3.5), "withdrawn")
     world.publish()
     assert world.rows("SELECT resource_id FROM questionnaire_response") == []
 
 
-def test_what_is_gone_from_the_target_is_not_there_while_it_is_sent_anew(world: Unpublished) -> None:
+def test_a_task_that_is_gone_from_the_target_is_not_shown_while_it_is_sent_anew(world: Unpublished) -> None:
     carry_over(world, "Task", {"k1": (START, task("d1"))})
     with world.ledger.lease(TARGET) as lease:
         plan_anew(world.ledger, lease, [(*TASK, "k1", 1)], "gone")
@@ -123,7 +123,7 @@ def test_what_is_gone_from_the_target_is_not_there_while_it_is_sent_anew(world: 
 
 
 @pytest.mark.long
-def test_a_row_in_doubt_for_which_a_later_file_was_sent_shows_what_that_said(world: Unpublished) -> None:
+def test_a_record_in_doubt_that_a_later_file_updated_shows_the_content_of_that_file(world: Unpublished) -> None:
     """The record keeps the batch and line of the row in doubt."""
     first = carry_over(world, "Task", {"k1": (START, task("d1"))})
     settles(world, TASK, 1, "in_doubt")
@@ -137,7 +137,7 @@ def test_a_row_in_doubt_for_which_a_later_file_was_sent_shows_what_that_said(wor
 
 
 @pytest.mark.long
-def test_what_a_changed_feed_reads_shows_once_it_was_sent(world: Unpublished) -> None:
+def test_values_read_by_a_changed_feed_are_not_shown_before_they_were_sent(world: Unpublished) -> None:
     """The same file came again, by a feed that reads another owner, claim and number: nothing was sent."""
     of_task = carry_over(world, "Task", {"k1": (START, task("d1"))})
     of_response = carry_over(world, "QuestionnaireResponse", {"k1": (START, response(2.5))})
@@ -159,7 +159,7 @@ def test_what_a_changed_feed_reads_shows_once_it_was_sent(world: Unpublished) ->
     assert world.rows("SELECT kind, claim_id FROM payment") == [("balance payment", None)]
 
 
-def test_what_was_sent_to_another_target_does_not_show(world: Unpublished) -> None:
+def test_bodies_sent_to_another_target_are_not_shown(world: Unpublished) -> None:
     """Its run of the same file has the same number, and perhaps the same content under another questionnaire."""
     batches = [
         carry_over(world, "Task", {"k1": (START, task("d1"))}),

@@ -136,7 +136,7 @@ ODD: list[dict[str, Any]] = [
 ]
 
 
-def test_what_has_another_shape_than_a_questionnaires_is_left_out(world: World) -> None:
+def test_malformed_parts_of_a_questionnaire_are_left_out_of_the_tables(world: World) -> None:
     world.questionnaires = [{"resourceType": "Questionnaire", "id": f"odd{n}", **body} for n, body in enumerate(ODD)]
     world.publish()
     questions = [(f"odd{n}", "a") for n, body in enumerate(ODD) if body["item"] != "none"]
@@ -171,7 +171,7 @@ def home(tmp_path: Path, loaded: Path) -> Path:
     return home_with(loaded, tmp_path / "home")
 
 
-def test_the_bundled_service_tells_names_of_staff_alone(home: Path) -> None:
+def test_the_bundled_service_gives_names_of_groups_and_practitioners_only(home: Path) -> None:
     """REPORT-25"""
     with open_session(home, {}) as session:
         assert dict(session.connection.names()) == {"Group/g1": "Front desk", "Practitioner/d1": "Zoë Doe"}

@@ -131,7 +131,7 @@ def away(monkeypatch):
         yield
 
 
-def test_what_a_changed_feed_makes_anew_is_sent_by_the_next_import_if_the_target_was_away(
+def test_rows_that_remap_made_anew_are_sent_by_the_next_import_if_the_target_was_away(
     home, target, asked, chartferry, monkeypatch
 ):
     """LEDGER-10: the batch was finished before, and has no end while its rows wait."""

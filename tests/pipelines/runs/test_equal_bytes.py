@@ -27,8 +27,8 @@ def importer(home, capsys):
 
 @pytest.mark.alike
 @pytest.mark.parametrize("step", ["begin", "validate_run", "load_run", "end"])
-def test_whenever_the_second_takes_them_both_tell_the_truth(home, target, capsys, monkeypatch, step):
-    """STATE-HOME-07, LEDGER-01: the copy that the first one reads was removed, and its file told as gone."""
+def test_two_simultaneous_imports_of_equal_bytes_both_report_the_one_batch(home, target, capsys, monkeypatch, step):
+    """STATE-HOME-07, LEDGER-01: whenever the second begins. It used to remove the copy that the first was reading."""
     imported = importer(home, capsys)
 
     goes_on, told = getattr(batch, step), []
@@ -55,10 +55,10 @@ def test_whenever_the_second_takes_them_both_tell_the_truth(home, target, capsys
     ("module", "step"),
     [(batch, "begin"), (batch, "validate_run"), (received, "validate"), (validating, "write_places")],
 )
-def test_whenever_the_second_names_another_format_the_first_reads_what_it_took(
+def test_an_import_reads_the_file_it_received_although_another_names_its_bytes_by_another_format(
     home, target, capsys, monkeypatch, module, step, total
 ):
-    """STATE-HOME-07, CLI-IMPORT-06: the copy has another name then, with the totals that came with the first one."""
+    """STATE-HOME-07, CLI-IMPORT-06: the copy is renamed meanwhile, with the control totals of the first."""
     imported = importer(home, capsys)
     goes_on, told = getattr(module, step), []
 

@@ -50,10 +50,10 @@ def tables_full(*_: object, **__: object) -> None:
         pytest.param(publish, "_build", tables_full, id="publish", marks=pytest.mark.publishes("import_row")),
     ],
 )
-def test_a_full_disk_is_said_in_one_sentence_and_the_same_command_goes_on(
+def test_a_full_disk_gives_one_sentence_and_the_same_command_completes_the_import_later(
     where, name, fails, chartferry, home, target, monkeypatch
 ):
-    """CLI-IMPORT-04: each row once in the end, whichever stage met it."""
+    """CLI-IMPORT-04: each row is there once in the end, whichever stage met it."""
     (home / "inbox" / "payments.csv").write_text(ROWS)
     with monkeypatch.context() as patched:
         patched.setattr(where, name, fails)
@@ -86,7 +86,7 @@ def test_the_counts_of_files_before_are_shown(where, name, loaded, chartferry, h
     assert [line.split()[1] for line in out.splitlines() if " finished " in line] == ["finished"] * loaded
 
 
-def test_whatever_met_a_full_disk_the_exit_code_is_the_same(chartferry, home, target, monkeypatch):
+def test_verify_on_a_full_disk_ends_with_the_exit_code_of_an_import_on_one(chartferry, home, target, monkeypatch):
     monkeypatch.setattr("pipelines.verifying.staging.tables", tables_full)
     (home / "inbox" / "payments.csv").write_text(ROWS)
     chartferry("import")
@@ -94,7 +94,7 @@ def test_whatever_met_a_full_disk_the_exit_code_is_the_same(chartferry, home, ta
     assert (code, err.splitlines()[-1]) == (6, f"chartferry: {disk.FULL}")
 
 
-def test_what_a_verify_found_is_shown_though_its_file_has_no_room(chartferry, home, target, monkeypatch):
+def test_verify_prints_its_differences_although_their_file_cannot_be_written(chartferry, home, target, monkeypatch):
     """CLI-CMD-17"""
     (home / "inbox" / "payments.csv").write_text(ROWS)
     chartferry("import")
@@ -107,7 +107,7 @@ def test_what_a_verify_found_is_shown_though_its_file_has_no_room(chartferry, ho
 
 
 @pytest.mark.parametrize("error", [MemoryError(), duckdb.OutOfMemoryException("Out of Memory Error")])
-def test_too_little_memory_is_said_in_one_sentence(chartferry, home, target, monkeypatch, error):
+def test_too_little_memory_ends_the_import_with_one_sentence(chartferry, home, target, monkeypatch, error):
     """CLI-IMPORT-04"""
 
     def fails(*_: object) -> None:
@@ -118,10 +118,10 @@ def test_too_little_memory_is_said_in_one_sentence(chartferry, home, target, mon
     assert (code, "memory did not suffice at requested_import.py" in err, "fault of" in err) == (6, True, False)
 
 
-def test_what_could_not_be_taken_in_stays_where_it_was_with_its_control_totals(
+def test_a_file_that_does_not_fit_on_the_disk_stays_in_the_inbox_with_its_control_totals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """STATE-HOME-01, LEDGER-14: no batch begins without the totals that it came with."""
+    """STATE-HOME-01, LEDGER-14: no batch begins without them."""
     feed = load_feeds().named("payments")
     assert feed
     inbox = tmp_path / "inbox"
@@ -174,8 +174,8 @@ def test_a_database_without_room_for_the_file_beside_it_is_a_full_disk():
 
 
 @pytest.mark.parametrize("breaking", ["settle", "reject"])
-def test_what_could_not_be_written_down_counts_once_when_it_could(tmp_path, monkeypatch, breaking):
-    """REPORT-14: a load that writes its last results once more would have counted them twice."""
+def test_results_whose_write_failed_are_counted_once_after_the_next_attempt(tmp_path, monkeypatch, breaking):
+    """REPORT-14"""
     with serving(FakeTarget()) as target, closing(Work(tmp_path, target)) as work, work.ledger.lease(TARGET) as lease:
         book = work.book(lease, [payment(1), payment(2)])
         first, second = rows = list(Intake(book).rows_to_send())

@@ -132,10 +132,10 @@ def test_a_killed_run_says_so_once_a_later_one_went_on_with_it(home, asked, char
 
 
 @pytest.mark.long
-def test_what_a_killed_retry_leaves_goes_on_without_the_other_rows_of_its_file(
+def test_the_next_import_completes_a_killed_retry_without_the_other_rows_of_the_file(
     home, target, asked, chartferry, monkeypatch
 ):
-    """CLI-CMD-06, LEDGER-08: the old file would bring a task back to what it was before a later file changed it."""
+    """CLI-CMD-06, LEDGER-08: otherwise the old file would undo a change of a later one."""
     (home / "feeds").mkdir(exist_ok=True)
     feed = load_feeds().named("tasks")
     assert feed
@@ -155,8 +155,10 @@ def test_what_a_killed_retry_leaves_goes_on_without_the_other_rows_of_its_file(
 
 
 @pytest.mark.long
-def test_the_same_file_put_in_again_is_looked_at_whole(home, target, asked, chartferry, monkeypatch, batches):
-    """CLI-CMD-06: also where a retry of it was killed."""
+def test_a_second_import_of_a_file_considers_all_its_rows_even_after_a_killed_retry(
+    home, target, asked, chartferry, monkeypatch, batches
+):
+    """CLI-CMD-06"""
     target.refuse = lambda body: body["amount"]["value"] == 2.0
     text = PAYMENTS + "k1,p1,1.00,2026-01-01\nk2,p1,2.00,2026-01-01\n"
     put(home, "payments.csv", text)

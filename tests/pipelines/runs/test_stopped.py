@@ -55,8 +55,8 @@ def test_status_imports_what_reads_the_ledger_alone(home, chartferry):
     assert shown.stdout.splitlines()[-1] == "[]"
 
 
-def test_what_a_killed_validation_left_goes_when_the_file_runs_again(chartferry, home):
-    """STATE-HOME-03: it holds rows, and may be as large as the file."""
+def test_the_files_of_a_killed_validation_are_removed_by_the_next_run(chartferry, home):
+    """STATE-HOME-03: they hold rows, and may be as large as the file."""
     (home / "inbox" / "payments.csv").write_text(TEXT)
     chartferry("import")
     (run,) = home.glob("batches/payments-*/run-1")
@@ -83,10 +83,8 @@ def test_an_import_that_an_error_ended_does_not_say_that_there_was_nothing_to_im
     assert said == ["target: a target", "error: another loader took over"]
 
 
-def test_the_next_import_tells_of_rejects_that_a_command_left_that_was_stopped_before_its_summary(
-    chartferry, home, monkeypatch
-):
-    """CLI-CMD-04: their batch has ended, so that no run of it says so."""
+def test_the_next_import_notes_rejects_of_a_command_that_was_stopped_before_its_summary(chartferry, home, monkeypatch):
+    """CLI-CMD-04: their batch has ended, so that no run of it reports them."""
     (home / "inbox" / "payments.csv").write_text(TEXT + "k2,p1,two,2026-03-01,\n")
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.importing.all_files.close_import", lambda *_: raised(KeyboardInterrupt))

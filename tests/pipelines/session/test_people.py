@@ -66,7 +66,7 @@ def test_people_are_found_by_their_identifiers_in_one_search(home, other, asked)
     assert paid(other)["k7"] == "Patient/12"
 
 
-def test_files_of_one_import_ask_for_nobody_twice(home, other, asked):
+def test_the_files_of_one_import_search_each_person_once(home, other, asked):
     """TARGET-07"""
     put(home, "till-1.csv", rows("A 1|2"))
     put(home, "till-2.csv", rows("A 1|2", "b,$").replace("k", "m"))
@@ -74,8 +74,8 @@ def test_files_of_one_import_ask_for_nobody_twice(home, other, asked):
     assert [each["identifier"] for each in searches(other)] == [["urn:cards|A 1\\|2"], ["urn:cards|b\\,\\$"]]
 
 
-def test_who_is_not_found_or_found_twice_is_a_reject_that_can_be_tried_again(home, other, asked):
-    """TARGET-07: with its line and one sentence; nothing of it is sent."""
+def test_a_person_who_is_not_found_or_found_twice_makes_a_reject_that_can_be_retried(home, other, asked):
+    """TARGET-07: with its line and one sentence; the row is not sent."""
     people(other, "14", "b,$")
     put(home, "till.csv", rows("A 1|2", "C", "b,$"))
     found = asked("import")
@@ -102,8 +102,8 @@ def test_nothing_is_asked_for_rows_that_the_feed_does_not_take(home, other, aske
     assert [each["identifier"] for each in searches(other)] == [["urn:cards|A 1\\|2"]]
 
 
-def test_a_target_that_does_not_tell_ends_the_import_before_anything_is_sent(home, other, asked, monkeypatch):
-    """TARGET-07: away, refusing, or giving everybody, whatever it is asked for."""
+def test_a_target_that_cannot_search_people_ends_the_import_before_anything_is_sent(home, other, asked, monkeypatch):
+    """TARGET-07: it refuses the search, or returns everybody."""
     put(home, "till.csv", rows("A 1|2", "C"))
     other.refused_parameters = {"identifier"}
     found = asked("import")
@@ -135,7 +135,7 @@ def test_values_that_are_no_identifiers_go_into_no_address(home, other, asked):
     assert {why.partition(":")[0] for why in reasons(home)} == {"not asked of the target"}
 
 
-def test_what_may_be_misread_goes_into_no_address(home, other, asked):
+def test_a_value_that_may_be_misread_is_not_searched_for(home, other, asked):
     """TARGET-07"""
     put(home, "till.csv", HEADER + 'k1,A 1|2,1.00,2026-03-01\nk2,"C" x,1.00,2026-03-01\n')
     asked("import")
@@ -171,8 +171,8 @@ def test_a_value_that_the_target_refuses_is_a_fault_of_its_row(home, other, aske
         ({"link": [{"type": "replaced-by", "other": {"reference": "Patient/11"}}]}, {}, "the record with this"),
     ],
 )
-def test_a_former_holder_of_an_identifier_and_a_merged_person_are_nobody(home, other, asked, fields, former, why):
-    """TARGET-07: unless somebody else has the identifier now."""
+def test_a_former_holder_of_an_identifier_and_a_merged_person_are_not_taken(home, other, asked, fields, former, why):
+    """TARGET-07: unless a present holder is found as well."""
     other.stored["12"] |= fields
     other.stored["12"]["identifier"][0] |= former
     put(home, "till.csv", rows("A 1|2", "b,$"))
@@ -225,7 +225,7 @@ def test_a_feed_is_tried_without_a_target_by_a_stand_in(home, other, chartferry)
         ('{ reference = "identifier", type = "Group", system = "x" }', "must be 'Patient' or 'Practitioner'"),
     ],
 )
-def test_what_is_wrong_in_such_a_crosswalk_is_one_sentence(tmp_path, walk, why):
+def test_a_mistake_in_a_crosswalk_at_the_target_is_reported_in_one_sentence(tmp_path, walk, why):
     start = FEED.index("{ reference")
     (tmp_path / "till.toml").write_text(FEED[:start] + walk + FEED[FEED.index(" }\namount") :])
     with pytest.raises(FeedError) as error:

@@ -117,7 +117,7 @@ def test_a_file_of_copayments_alone_waits_until_a_person_confirms_it(home, targe
     ],
     ids=["few", "another", "none", "all but a reject", "few and a reject"],
 )
-def test_what_waits_is_a_file_of_twenty_payments_whose_accepted_ones_all_have_a_claim(home, asked, text, state):
+def test_a_file_of_twenty_payments_waits_if_all_accepted_ones_have_a_claim(home, asked, text, state):
     """LEDGER-23"""
     drop(home, text)
     assert only(asked("import"))["state"] == state
@@ -196,7 +196,9 @@ def raise_interrupt(*_, **__):
         (["{}", "--remap"], "Error: --copayments BATCH excludes paths, --dry-run, --remap and --again"),
     ],
 )
-def test_what_cannot_be_confirmed_is_said_in_a_sentence(home, target, asked, chartferry, arguments, said):
+def test_a_confirmation_that_does_not_apply_is_refused_in_one_sentence(
+    home, target, asked, chartferry, arguments, said
+):
     """LEDGER-23"""
     drop(home, copays(1, 2))
     name = only(asked("import"))["batch_id"]

@@ -242,7 +242,7 @@ def can_be_known(world: World, found: Any, before: dict[int, str]) -> bool:
     return not before or (begin >= before.keys() and not world.feed.file.join)
 
 
-def test_when_a_file_came_is_no_part_of_what_it_comes_to(tmp_path: Path) -> None:
+def test_the_time_of_receipt_does_not_change_the_accepted_rows(tmp_path: Path) -> None:
     """PAY-05: `created` of a payment is the moment of its first attempt, which its body gets when it is sent."""
     world = World.of("payments_csv", tmp_path)
     first, second = (world.run(tmp_path / name / "run-1").folder / "accepted.parquet" for name in "ab")
@@ -253,7 +253,7 @@ def test_when_a_file_came_is_no_part_of_what_it_comes_to(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("damaged", [*(f"{name}.parquet" for name in TABLES), earlier.FOUND])
 @pytest.mark.parametrize("how", ["changed", "cut", "gone"])
-def test_what_is_damaged_is_not_taken_over(damaged: str, how: str, tmp_path: Path) -> None:
+def test_a_damaged_earlier_result_is_not_reused(damaged: str, how: str, tmp_path: Path) -> None:
     world = World.of("scored", tmp_path)
     alone = found_in(world, tmp_path / "batch" / "run-1")
     path = tmp_path / "batch" / "run-1" / damaged

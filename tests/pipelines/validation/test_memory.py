@@ -133,7 +133,7 @@ AN_ARRAY = (
         ),
     ],
 )
-def test_what_has_no_rows_ends_with_one_sentence_and_little_memory(name, parts, said, tmp_path):
+def test_a_file_without_rows_ends_with_one_sentence_in_little_memory(name, parts, said, tmp_path):
     """FEED-FILE-02, FEED-FILE-04: whatever its size."""
     size, _, found = peak(written(tmp_path / name, 20 * MB, parts()))
     assert found == said

@@ -29,7 +29,7 @@ def till(request, home, target):
     return export
 
 
-def test_the_same_file_under_a_renamed_feed_is_stopped_and_goes_on_with_the_source_it_had(till, target, asked):
+def test_a_file_under_a_renamed_feed_is_stopped_and_passes_with_its_former_source(till, target, asked):
     """LEDGER-01, LEDGER-03"""
     till("till", range(1, 4))
     assert asked("import")["totals"]["created"] == 3
@@ -154,8 +154,8 @@ def test_a_file_that_another_importer_loads_meanwhile_is_not_stopped(till, targe
 
 
 @pytest.mark.long
-def test_two_sources_that_count_alike_are_two(till, target, asked):
-    """LEDGER-01: keys alone, or what was never sent, make no record known."""
+def test_equal_keys_of_two_sources_are_different_records_if_their_contents_differ(till, target, asked):
+    """LEDGER-01: nor does a record that was never sent count as known."""
     till("till", range(1, 11))
     asked("import")
     till("cash", range(1, 11), cents=50)
@@ -169,7 +169,7 @@ def test_two_sources_that_count_alike_are_two(till, target, asked):
 
 
 @pytest.mark.long
-def test_a_line_that_is_known_under_another_key_by_now_counts_once(home, target, asked):
+def test_a_line_whose_key_the_feed_reads_otherwise_now_counts_once(home, target, asked):
     """LEDGER-02: it keeps the outcome that it had."""
     target.additions = False
     feed = feed_file(home, "payments", 'kind = "payments"\nfiles = ["payments*"]\nchanged = "skip"\n', PAYMENTS)
@@ -248,7 +248,7 @@ def test_two_equal_payments_are_not_both_known_by_one(home, target, asked):
 
 
 @pytest.mark.long
-def test_what_another_importer_made_of_the_same_rows_meanwhile_stops_no_file(home, target, asked, monkeypatch):
+def test_rows_that_another_importer_loaded_meanwhile_do_not_stop_the_file(home, target, asked, monkeypatch):
     """LEDGER-02, LEDGER-10: their keys were new when they were looked up, and their content was known just after."""
     head = "payment_id,patient_id,amount,paid_on\n"
     rows = [f"k{number},p1,{number}.00,2026-03-01\n" for number in range(1, 9)]
@@ -275,7 +275,7 @@ def test_what_another_importer_made_of_the_same_rows_meanwhile_stops_no_file(hom
 
 
 @pytest.mark.long
-def test_a_small_file_that_nobody_was_asked_about_does_not_answer_for_the_full_export(home, target, asked):
+def test_a_small_file_under_new_keys_that_passed_does_not_let_the_full_export_pass(home, target, asked):
     """LEDGER-02: of tasks, too, which are made a second time under other keys."""
     feed = feed_file(home, "tasks", 'kind = "tasks"\nfiles = ["tasks*"]\n', TASKS)
     rows = [f"k{number},p1,Call {number},requested,d1\n" for number in range(7)]

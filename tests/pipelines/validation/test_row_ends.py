@@ -152,7 +152,11 @@ def test_rows_stand_together_when_no_other_is_between_them_and_they_are_not_too_
     assert said.count(grouping.SHARED) == (4 if keys == "aaaa" else 0)
 
 
-def test_own_words_are_not_remembered(known: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_free_text_is_not_kept_in_the_cache_of_row_ends(
+    known: Snapshot,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made: list[RowEnds] = []
     make = RowEnds.__init__
 

@@ -65,7 +65,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
-def test_a_file_whose_rows_cannot_be_told_apart_ends_with_one_sentence(case: str, tmp_path: Path) -> None:
+def test_a_file_whose_rows_cannot_be_separated_ends_with_one_sentence(case: str, tmp_path: Path) -> None:
     """FEED-FILE-02."""
     content, fragment = UNREADABLE[case]
     with pytest.raises(UnreadableFile) as error:
@@ -77,7 +77,7 @@ def test_a_file_whose_rows_cannot_be_told_apart_ends_with_one_sentence(case: str
     assert not list((tmp_path / "run-1").glob("*"))
 
 
-def test_bytes_named_gz_are_told_for_what_they_are(tmp_path: Path) -> None:
+def test_the_message_about_a_false_gz_file_says_what_it_really_is(tmp_path: Path) -> None:
     """FEED-FILE-01."""
     for content, fragment in (
         (random.Random(7).randbytes(5_000), "payments.csv.gz, which is not gzip data: the file is binary"),

@@ -39,8 +39,8 @@ def amounts(target):
     return sorted(body["amount"]["value"] for body in target.of("PaymentNotice"))
 
 
-def test_a_payment_that_nobody_can_tell_waits_for_a_person(home, target, asked, additions):
-    """CLI-CMD-17, LEDGER-08: two equal ones were sent, one is there."""
+def test_two_equal_payments_of_which_one_is_there_wait_for_a_person_at_a_bare_target(home, target, asked, additions):
+    """CLI-CMD-17, LEDGER-08: with identifiers both are adopted."""
     payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "1.00"))
     target.faults = [] if additions else [None, "lost_before"]
     batch = asked("import")["batches"][0]["batch_id"]
@@ -164,7 +164,7 @@ def test_an_older_payment_of_the_chart_is_not_the_rows(home, target, asked, addi
 
 @pytest.mark.alike
 @pytest.mark.parametrize("kind", ["Task", "QuestionnaireResponse"])
-def test_what_was_taken_back_is_not_made_again_by_itself(home, target, asked, additions, kind):
+def test_records_that_were_undone_before_the_ledger_was_lost_are_not_loaded_again(home, target, asked, additions, kind):
     """CLI-CMD-17, CLI-CMD-22"""
     target.stored["q1"] = QUESTIONS
     if kind == "Task":
@@ -228,8 +228,8 @@ def told_back(home, chartferry):
 
 @pytest.mark.alike
 @pytest.mark.parametrize("kept", [None, "before the undo", "after the undo"])
-def test_what_was_made_anew_is_adopted_and_not_what_was_taken_back(home, target, asked, kept):
-    """CLI-CMD-17, CLI-CMD-18: nor when it is taken back and made anew once more."""
+def test_adoption_takes_the_reloaded_resource_and_not_the_one_that_was_taken_back(home, target, asked, kept):
+    """CLI-CMD-17, CLI-CMD-18: also after another undo and load."""
     tasks(home, "k1")
     batch = asked("import")["batches"][0]["batch_id"]
     put_back = keep_ledger(home)
@@ -246,8 +246,8 @@ def test_what_was_made_anew_is_adopted_and_not_what_was_taken_back(home, target,
     assert sorted(body["status"] for body in target.of("Task")) == ["cancelled", "cancelled", "requested"]
 
 
-def test_what_changes_an_earlier_batch_is_set_aside_again(home, target, asked, additions):
-    """CLI-CMD-17, LEDGER-09: it was a reject before both went back to what they were yesterday."""
+def test_a_change_of_an_earlier_batch_is_a_reject_again_after_adoption(home, target, asked, additions):
+    """CLI-CMD-17, LEDGER-09: ledger and journal are those of yesterday."""
     payments(home, ("k1", "p1", "1.00"))
     asked("import")
     put_back = keep_ledger(home)
@@ -263,7 +263,7 @@ def test_what_changes_an_earlier_batch_is_set_aside_again(home, target, asked, a
 @pytest.mark.alike
 @pytest.mark.publishes("payment_reconciliation")
 @pytest.mark.parametrize("refused", ["1.00", "9.00"], ids=["the first was refused", "the second was set aside"])
-def test_of_two_amounts_under_a_key_the_one_that_is_there_counts(home, target, asked, refused, monkeypatch):
+def test_of_two_amounts_under_a_key_adoption_counts_the_one_at_the_target(home, target, asked, refused, monkeypatch):
     """CLI-CMD-17, LEDGER-09, REPORT-18"""
     target.refuse = lambda body: body["amount"]["value"] == float(refused)
     with monkeypatch.context() as patch:
@@ -317,8 +317,8 @@ def test_a_refused_row_is_a_reject_again_after_adoption(home, target, asked, add
         assert (monday["exit_code"], states(home)) == (5, {"k1": "adopted", "k2": "in_doubt"})
 
 
-def test_what_the_ledger_has_is_not_doubted_where_the_target_shows_no_status(home, target, asked, additions):
-    """LEDGER-01, CLI-CMD-17: a person who has a row in doubt sent again makes a payment twice."""
+def test_records_that_the_ledger_has_are_not_doubted_at_a_target_without_statuses(home, target, asked, additions):
+    """LEDGER-01, CLI-CMD-17: else a person might have a row sent again, and a payment would be there twice."""
     target.drops = {"status"}
     payments(home, ("k1", "p1", "1.00"))
     asked("import")
@@ -376,7 +376,7 @@ def test_journal_gone_and_ledger_there_is_asked_for_first(home, target, asked, c
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 12))])
-def test_whatever_was_lost_nothing_is_there_twice(seed, additions, home, target, asked):
+def test_whatever_ledger_and_journal_lost_no_record_is_there_twice(seed, additions, home, target, asked):
     """CLI-CMD-17, LEDGER-01, LEDGER-20: files, faults, and ledger and journal lost or of another day."""
     dice = random.Random(seed)
     target.stored["q1"] = QUESTIONS

@@ -54,7 +54,7 @@ def test_rows_lost_by_a_restore_are_named_and_loaded_again(batch, target, asked,
     assert len(target.of("PaymentNotice")) == 3
 
 
-def test_only_a_read_says_that_a_row_is_gone(batch, target, asked, chartferry):
+def test_a_row_is_gone_only_if_a_read_by_id_says_so(batch, target, asked, chartferry):
     """CLI-CMD-17: the target's searches may lag behind, and may hide a double, too."""
     lost, late = only(target, 250)["id"], only(target, 100)["id"]
     target.lose(lost)
@@ -66,7 +66,7 @@ def test_only_a_read_says_that_a_row_is_gone(batch, target, asked, chartferry):
     assert "1 hidden: at the target, but not shown by its searches" in chartferry("verify")[1]
 
 
-def test_what_searches_leave_out_since_it_was_taken_back_is_not_called_hidden(home, target, asked):
+def test_a_withdrawn_resource_that_searches_leave_out_is_no_difference(home, target, asked):
     """CLI-CMD-17: some servers leave such resources out of searches."""
     tasks(home, "t1", "t2")
     asked("import")
@@ -114,7 +114,7 @@ def test_a_double_that_the_chart_has_cancelled_is_named_no_more(batch, target, a
 
 
 @pytest.mark.long
-def test_what_may_be_a_late_double_of_two_batches_is_named_for_the_one_that_is_asked_for(home, target, asked):
+def test_a_double_that_may_belong_to_two_batches_is_named_by_the_verify_of_each(home, target, asked):
     """CLI-CMD-17, EVID-01: the first batch does not seem to agree because the payment is named for the second."""
     payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
     first = asked("import")["batches"][0]["batch_id"]
@@ -129,8 +129,8 @@ def test_what_may_be_a_late_double_of_two_batches_is_named_for_the_one_that_is_a
 
 
 @pytest.mark.long
-def test_what_another_home_made_under_a_key_is_no_double_of_the_row_that_was_refused_for_it(home, target, asked):
-    """CLI-CMD-17, LEDGER-15: the target has it once, and no person is asked to take it back."""
+def test_a_resource_of_another_home_is_no_double_of_the_row_refused_for_its_key(home, target, asked):
+    """CLI-CMD-17, LEDGER-15: the target has it once, and no person is asked to remove it."""
     payments(home, ("k1", "p1", "1.00"))
     asked("import")
     theirs = {**only(target, 100), "amount": {"value": 2.0, "currency": "USD"}}
@@ -142,8 +142,8 @@ def test_what_another_home_made_under_a_key_is_no_double_of_the_row_that_was_ref
     assert named(asked("verify")) == [("unknown", None, other)]
 
 
-def test_an_equal_task_without_an_identifier_is_anothers_where_rows_have_theirs(home, target, asked, additions):
-    """CLI-CMD-17: at a bare target it may be a late double; elsewhere nobody is asked to take it back."""
+def test_an_equal_task_without_identifier_is_a_possible_double_only_at_a_bare_target(home, target, asked, additions):
+    """CLI-CMD-17: elsewhere no person is asked to remove it."""
     header = "task_id,patient_id,description,status,requester_id,authored\n"
     put(home, "tasks.csv", f"{header}k1,p1,call,requested,a,2026-01-01T10:00:00Z\n")
     name = asked("import")["batches"][0]["batch_id"]
@@ -270,10 +270,10 @@ def test_a_task_that_was_made_for_another_record_is_not_one_that_was_merely_chan
 
 
 @pytest.mark.parametrize("status", ["cancelled", "entered-in-error"])
-def test_the_money_of_a_payment_that_the_chart_has_cancelled_is_not_said_to_be_there(
+def test_the_amount_of_a_payment_cancelled_in_the_chart_is_not_counted_at_the_target(
     batch, target, asked, chartferry, status
 ):
-    """CLI-CMD-17, EVID-01: nor is it signed off, and nobody is asked to load it anew by an undo."""
+    """CLI-CMD-17, EVID-01: the evidence does not agree, and nobody is told to load it again by an undo."""
     cancelled = only(target, 250)
     cancelled["status"] = status
     found = asked("verify")
@@ -333,7 +333,7 @@ def test_the_name_that_the_importer_gave_need_not_be_the_first(home, target, ask
 
 
 @pytest.mark.long
-def test_what_the_target_does_not_have_waits_for_the_next_import(batch, home, target, asked):
+def test_after_adoption_records_that_the_target_lacks_wait_for_the_next_import(batch, home, target, asked):
     """CLI-CMD-17, LEDGER-08: at a bare target it is unknown which of two equal payments is there."""
     target.lose(only(target, 100)["id"])
     target.lose(only(target, 250)["id"])
@@ -467,7 +467,7 @@ def test_verify_says_what_it_does_not_compare_of_purged_rows(batch, asked, chart
     assert "3 rows have no source here (purged, damaged, or in another home)" in chartferry("verify")[1]
 
 
-def test_what_is_gone_of_a_large_batch_is_found_by_a_sweep_and_asked_for_once_more(batch, target, asked, monkeypatch):
+def test_lost_resources_of_a_large_batch_are_found_by_a_sweep_and_loaded_again(batch, target, asked, monkeypatch):
     """CLI-CMD-18"""
     monkeypatch.setattr("pipelines.corrections.missing_resources.READS_WITHOUT_A_SWEEP", 1)
     target.lose(only(target, 250)["id"])
@@ -482,7 +482,7 @@ def test_differences_show_no_patient_data(batch, target, chartferry):
         assert "Patient/" not in out
 
 
-def test_of_many_differences_the_first_of_each_kind_are_shown_and_all_are_in_a_file(home, target, asked, chartferry):
+def test_verify_prints_the_first_differences_of_each_kind_and_writes_all_to_a_file(home, target, asked, chartferry):
     """CLI-CMD-17: the file belongs to the last `verify`, and is removed when ledger and target agree."""
     target.additions = False
     payments(home, *((f"k{number}", "p1", f"{number}.00") for number in range(1, 14)))
@@ -515,7 +515,7 @@ def test_of_many_differences_the_first_of_each_kind_are_shown_and_all_are_in_a_f
 
 
 @pytest.mark.long
-def test_what_was_gone_and_is_there_again_in_the_place_of_what_was_loaded_for_it_is_no_difference(batch, target, asked):
+def test_import_again_takes_up_former_resources_that_a_second_restore_brought_back(batch, target, asked):
     """CLI-CMD-17, CLI-CMD-18: an older store was put back, and then the newer one again."""
     before, named = dict(target.stored), dict(target.identified)
     for body in target.of("PaymentNotice"):
@@ -529,8 +529,8 @@ def test_what_was_gone_and_is_there_again_in_the_place_of_what_was_loaded_for_it
 
 
 @pytest.mark.long
-def test_what_is_planned_and_was_not_sent_is_named_and_can_be_sent_yet(batch, home, target, asked):
-    """CLI-CMD-17, CLI-CMD-18: its file was stopped after its rows had been planned again."""
+def test_verify_names_planned_rows_that_were_not_sent_and_a_later_import_sends_them(batch, home, target, asked):
+    """CLI-CMD-17, CLI-CMD-18: the file was stopped after its rows had been planned again."""
     for body in target.of("PaymentNotice"):
         target.lose(body["id"])
     control = home / "batches" / batch / "source"
@@ -560,7 +560,7 @@ def test_a_store_from_before_what_was_loaded_again_twice_has_nothing_twice(batch
     assert len(target.of("PaymentNotice")) == 4
 
 
-def test_what_a_row_in_doubt_has_at_the_target_by_its_identifier_is_not_told_of_as_unknown(home, target, asked):
+def test_the_resource_of_a_row_in_doubt_is_not_reported_as_unknown(home, target, asked):
     """CLI-CMD-17: after a killed import only its rows in doubt are named; the ledger does not seem lost."""
     target.additions, target.faults = True, ["lost_after"] * 99
     payments(home, ("k1", "p1", "1.00"))

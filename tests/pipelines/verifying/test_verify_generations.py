@@ -16,7 +16,7 @@ from tests.support.ledgers import keep_ledger, lose_ledger
 ANSWERS = "response_id,patient_id,questionnaire,authored,author,encounter_id,note_id,question,answer_code,answer_text\n"
 
 
-def test_of_a_record_that_was_superseded_the_newest_is_adopted_and_the_old_never_comes_back(
+def test_adoption_takes_the_newest_of_superseded_responses_and_the_old_one_stays_withdrawn(
     home, target, asked, additions
 ):
     """CLI-CMD-17, LEDGER-08"""
@@ -113,8 +113,8 @@ def test_superseded_responses_that_an_import_leaves_are_named(home, target, aske
 @pytest.mark.alike
 @pytest.mark.by_hand
 @pytest.mark.parametrize("kind", ["PaymentNotice", "Task"])
-def test_what_arrives_after_it_was_sent_again_by_hand_is_named(home, target, asked, kind):
-    """LEDGER-21, CLI-CMD-17: it is older than the second attempt, and not than the first."""
+def test_verify_names_a_request_that_arrived_after_a_resend_by_hand(home, target, asked, kind):
+    """LEDGER-21, CLI-CMD-17: its time lies between the first attempt and the second."""
     target.additions, target.faults = False, ["lost_before"]
     payments(home, ("k1", "p1", "1.00")) if kind == "PaymentNotice" else tasks(home, "k1")
     name = asked("import")["batches"][0]["batch_id"]
@@ -212,7 +212,7 @@ def test_superseded_and_taken_back_responses_agree(home, target, asked):
     assert [(kind, resource) for kind, _, resource in named(asked("verify"))] == [("not taken back", old["id"])]
 
 
-def test_a_task_that_was_changed_in_the_chart_is_told_and_no_failure(home, target, asked):
+def test_verify_reports_a_task_changed_in_the_chart_and_does_not_fail(home, target, asked):
     tasks(home, "k1")
     asked("import")
     target.of("Task")[0]["description"] = "done by phone"

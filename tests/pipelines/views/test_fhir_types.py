@@ -86,7 +86,7 @@ def test_the_table_has_some_types_as_the_library_models_them() -> None:
 
 
 @pytest.mark.parametrize("names", [SOME, pytest.param(NAMES, marks=pytest.mark.long)], ids=["some", "all"])
-def test_what_is_read_of_the_table_is_what_the_library_says(names: Iterable[str]) -> None:
+def test_the_table_of_types_is_read_as_the_library_models_it(names: Iterable[str]) -> None:
     """VIEW-01"""
     of = models(names)
     assert {name: dict(fhir_types.elements(name)) for name in of} == {
@@ -97,7 +97,7 @@ def test_what_is_read_of_the_table_is_what_the_library_says(names: Iterable[str]
 
 
 @pytest.mark.parametrize("name", ["", "Nothing", "patient", "string", "Element", "DomainResource"])
-def test_what_is_no_type_or_no_resource_is_none(name: str) -> None:
+def test_an_unknown_name_is_no_type_and_no_resource(name: str) -> None:
     """VIEW-01"""
     assert fhir_types.elements(name) == {}
     assert not fhir_types.is_resource(name)

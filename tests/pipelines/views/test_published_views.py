@@ -257,7 +257,7 @@ def test_odd_resources_stop_none_of_the_views_that_come_with_it(world: World, mo
     assert world.rows("SELECT count(*) FROM task_at_target") == [(9,)]
 
 
-def test_free_text_is_said_of_a_column_of_one_text(world: World) -> None:
+def test_the_free_text_tag_is_accepted_only_on_a_column_of_one_text(world: World) -> None:
     """VIEW-02"""
     free = {"name": "chartferry/free-text", "value": "true"}
     for column in ({"type": "boolean"}, {"collection": True}, {"tag": [{**free, "value": "yes"}]}):
@@ -331,7 +331,7 @@ def test_a_table_of_a_view_without_rows_is_as_its_query_would_make_it(
 
 @pytest.mark.alike
 @pytest.mark.parametrize("reports", [[], [report("r1")]], ids=["nothing", "a report"])
-def test_a_view_that_duckdb_refuses_is_said_before_its_first_resource_comes(
+def test_a_view_that_duckdb_refuses_fails_before_its_first_resource_is_read(
     reports: list[dict[str, Any]], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(world, ID)
@@ -383,7 +383,7 @@ def test_a_bad_view_leaves_the_last_publication_as_it_is(whole: World) -> None:
     assert "mine" not in whole.publish().rows
 
 
-def test_a_view_with_a_name_that_tables_are_made_from_is_told_and_the_other_assets_stay(tmp_path: Path) -> None:
+def test_a_view_with_an_internal_table_name_is_refused_and_the_other_assets_stay(tmp_path: Path) -> None:
     """VIEW-02"""
     ours = {table.name for table in report_tables()}
     with unpublished(tmp_path) as world:
@@ -402,7 +402,7 @@ def test_a_view_with_a_name_that_tables_are_made_from_is_told_and_the_other_asse
             world.publish()
 
 
-def test_a_view_with_the_name_of_a_table_is_told_and_the_other_assets_stay(world: World) -> None:
+def test_a_view_with_the_name_of_a_published_table_is_refused_and_the_other_assets_stay(world: World) -> None:
     """VIEW-02"""
     put(world, ID, file="diagnostic_report")
     said = "diagnostic_report.view.json: the table `diagnostic_report` is declared by diagnostic_report.sql already"

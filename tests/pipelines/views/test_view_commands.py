@@ -34,7 +34,9 @@ def put(path: Path, text: str) -> None:
     path.write_text(json.dumps({"resource": "DiagnosticReport", "select": [{"column": columns}]}))
 
 
-def test_check_tells_columns_and_every_mistake(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_the_columns_of_good_views_and_every_mistake_of_bad_ones(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """VIEW-02"""
     assert run(["views", "check", "good.view.json"]) == 0
     told = "good.view.json: of DiagnosticReport, 2 columns\n  id VARCHAR: Its id.\n  text VARCHAR: code.text\n"

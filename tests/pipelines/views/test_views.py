@@ -179,7 +179,7 @@ MISTAKES: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("body", "said"), MISTAKES, ids=range(len(MISTAKES)))
-def test_a_bad_view_is_told_in_one_sentence(body: Any, said: str) -> None:
+def test_a_bad_view_is_reported_in_one_sentence(body: Any, said: str) -> None:
     """VIEW-02"""
     with pytest.raises(BadView) as told:
         compile_view(view_of(body, "bad.view.json"), "resource")
@@ -296,7 +296,7 @@ def test_a_collection_is_a_list_also_without_a_type() -> None:
         (r'{"\udc00": 1}', r"x.view.json: not JSON: an escape such as \ud83d is half of a character"),
     ],
 )
-def test_a_file_that_holds_no_view_is_told_in_one_sentence(tmp_path: Path, content: str, said: str) -> None:
+def test_a_file_without_a_view_is_reported_in_one_sentence(tmp_path: Path, content: str, said: str) -> None:
     """VIEW-02"""
     path = tmp_path / "x.view.json"
     path.write_bytes(content.encode(errors="surrogateescape"))
@@ -324,8 +324,8 @@ def test_the_deepest_path_runs_at_once(path: str) -> None:
         assert len(db.execute(sql).fetchall()) == 1
 
 
-def test_what_a_path_gives_too_much_of_is_told_without_the_data() -> None:
-    """PRIVACY: the place is named, not the values."""
+def test_a_path_that_gives_several_values_is_reported_without_the_values() -> None:
+    """PRIVACY: the message names the place."""
     body = {"resource": "Patient", "select": [{"column": [{"name": "family", "path": "name.family"}]}]}
     patient = {"resourceType": "Patient", "name": [{"family": "Marker"}, {"family": "Marker2"}]}
     with duckdb.connect() as db:

@@ -89,10 +89,10 @@ def test_a_copy_that_was_cut_short_has_not_the_name_of_a_copy(
 
 
 @pytest.mark.on_both
-def test_of_two_copies_to_one_name_at_once_one_has_it_and_is_whole(
+def test_of_two_simultaneous_copies_to_one_name_one_succeeds_and_is_complete(
     fresh_service: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second one begins when the first one is not whole yet."""
+    """The second one begins before the first one is complete."""
     service, target = fresh_service.service, tmp_path / "copy.duckdb"
     fold = DuckDb.fold
 

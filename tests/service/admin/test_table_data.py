@@ -15,7 +15,7 @@ def told(store, name, file):
     return {each.get("claim_id") or each["id"]: each for each in found}
 
 
-def test_charges_and_patients_are_told(tmp_path):
+def test_the_tell_command_prints_charges_and_patients_without_names(tmp_path):
     """REPORT-28, REPORT-29: charges to the cent with the paid amount, and patients by sex and year of birth only."""
     store = str(tmp_path / "s.duckdb")
     with running(tmp_path, store=store) as found:

@@ -193,7 +193,7 @@ def test_a_time_in_which_nothing_could_be_written_shows_though_nothing_waits(tmp
     assert [record.get("n", record.get("chain")) for record in said] == ["goes on", 1, "goes on", 3]
 
 
-def test_lines_from_before_the_chain_count_as_unchained(tmp_path: Path) -> None:
+def test_audit_lines_written_before_the_chain_began_are_accepted_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "audit.ndjson"
     path.write_bytes(b'{"n":1}\n{"n":2}\n{"n":3')
     written(path, 4, 5)

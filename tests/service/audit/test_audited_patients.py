@@ -72,7 +72,7 @@ def test_entries_of_a_batch_find_the_patient_that_earlier_ones_gave_a_resource(
 
 @pytest.mark.parametrize("path", ["/PaymentNotice/$validate", "/fhir/PaymentNotice/$validate"])
 @pytest.mark.parametrize("change", [{}, {"created": 7}])
-def test_a_validation_is_on_record_for_the_patient_of_whom_it_tells(
+def test_the_audit_names_the_patient_whose_balance_a_validation_reveals(
     fresh_service: Running, recorded: Callable[[], list[dict[str, Any]]], path: str, change: dict[str, Any]
 ) -> None:
     """EXTRA-OPS-04: its problems tell whether an amount is above the patient's balance."""

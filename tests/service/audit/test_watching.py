@@ -58,7 +58,7 @@ def test_a_task_that_an_update_takes_from_a_patient_is_on_record_for_both(fresh_
 
 
 @pytest.mark.parametrize("path", ["/Task/{}", "/Task/{}/_history", "/DiagnosticReport/{}/files/presentedForm/0"])
-def test_what_was_asked_for_and_is_not_there_is_on_record_as_a_hash(fresh_service: Running, path: str) -> None:
+def test_the_audit_records_an_unknown_id_as_a_hash(fresh_service: Running, path: str) -> None:
     """EXTRA-OPS-03: it may be a name that was typed into the address."""
     found = []
     for name in ("Walker", "Walker", "Miller"):

@@ -278,7 +278,7 @@ def test_secrets_and_tokens_are_compared_in_constant_time(auth, monkeypatch):
     assert [b == hashed(client["client_secret"]) for _, b in compared] == [True, False, True]
 
 
-def test_a_new_store_knows_nobody(auth, store):
+def test_a_new_store_has_no_clients_and_no_tokens(auth, store):
     """AUTH-23"""
     assert auth.list_clients() == []
     with store.read() as connection:
@@ -398,7 +398,7 @@ def test_a_wrong_secret_is_challenged_in_the_way_it_was_sent(http, auth):
     assert by_form.json()["error"] == by_basic.json()["error"] == "invalid_client"
 
 
-def test_times_of_clients_are_aware(auth):
+def test_the_creation_times_of_clients_have_a_time_zone(auth):
     auth.add_client("one")
     assert auth.list_clients()[0]["created_at"].astimezone(UTC) == datetime(2026, 3, 1, 16, 30, tzinfo=UTC)
 

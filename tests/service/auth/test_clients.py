@@ -128,7 +128,7 @@ def test_fhirpy_searches_with_tokens_dates_and_nothing_found(fhirpy):
     assert fhirpy.resources("Questionnaire").search(questionnaire_code="69724-3").get().id == "q-score"
 
 
-def test_fhirpy_is_told_what_is_wrong(fhirpy, service):
+def test_fhirpy_raises_the_outcome_of_a_refused_request(fhirpy, service):
     """Its `count` sends a parameter of another server, which is refused, or ignored when the client is lenient."""
     with pytest.raises(OperationOutcome) as refused:
         fhirpy.resource("Task", **new_task("x") | {"intent": "order"}).save()

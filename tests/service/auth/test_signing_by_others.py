@@ -104,7 +104,7 @@ def signer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Signer]:
         yield made
 
 
-def test_what_openssl_signs_by_the_rfcs_is_taken_once(signer: Signer) -> None:
+def test_an_assertion_signed_by_openssl_is_accepted_once(signer: Signer) -> None:
     """AUTH-27, AUTH-28"""
     assert signer.ask(jti="one") == (200, "")
     status, said = signer.ask(jti="one")
@@ -122,7 +122,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 @pytest.mark.crossed
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_wrong_in_one_place_is_refused(wrong: str, signer: Signer) -> None:
+def test_an_assertion_with_one_fault_is_refused_with_its_reason(wrong: str, signer: Signer) -> None:
     """AUTH-28"""
     header, claims, why = WRONG[wrong]
     status, said = signer.ask(header, **claims)

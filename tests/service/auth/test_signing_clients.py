@@ -129,8 +129,8 @@ def test_a_text_that_is_not_a_jwt_proves_nothing(signed: str, auth: Auth) -> Non
     assert asked(auth, signed)[0] == 401
 
 
-def test_a_key_of_symmetric_kind_signs_for_nobody(auth: Auth, clock: Clock) -> None:
-    """AUTH-28: the public key, which everybody has, is no secret to sign with."""
+def test_an_assertion_signed_with_the_public_key_as_a_secret_is_refused(auth: Auth, clock: Clock) -> None:
+    """AUTH-28: everybody has the public key."""
     client = auth.add_client("lab", "system/Task.rs", jwks(RSA))["client_id"]
     secret = OctKey.import_key(str(RSA.as_dict(private=False)["n"]))
     claims = {"iss": client, "sub": client, "aud": ADDRESS, "jti": "x", "exp": int(clock().timestamp()) + 60}
@@ -170,7 +170,7 @@ def test_used_assertions_are_forgotten_once_they_have_expired(auth: Auth, clock:
 
 
 @pytest.mark.on_both
-def test_of_two_that_use_one_assertion_at_once_one_gets_a_token(auth: Auth, clock: Clock) -> None:
+def test_of_simultaneous_uses_of_one_assertion_one_gets_a_token(auth: Auth, clock: Clock) -> None:
     """AUTH-28"""
     client = auth.add_client("lab", "system/Task.rs", jwks(RSA))["client_id"]
     signed, answers = assertion(client, RSA, clock), list[int]()

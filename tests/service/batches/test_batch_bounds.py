@@ -104,7 +104,7 @@ def test_many_empty_entries_are_counted_before_each_is_looked_at() -> None:
     assert raised.value.outcome.status == 413
 
 
-def test_what_named_no_resource_is_one_line_of_the_audit(fresh_service: Running) -> None:
+def test_entries_without_a_known_resource_share_one_audit_record(fresh_service: Running) -> None:
     """EXTRA-OPS-03"""
     wrong = [{"request": {"method": "POST", "url": f"Nothing{number}"}, "resource": {}} for number in range(300)]
     assert sent(fresh_service, bundle([*wrong, entry(1)])).status_code == 200

@@ -59,7 +59,7 @@ def test_an_entry_answers_as_the_single_request(service: Running, url: str, monk
     assert answer["response"].get("etag") == single.headers.get("etag")
 
 
-def test_a_read_tells_the_version_and_its_time(service: Running) -> None:
+def test_a_read_in_a_batch_shows_the_version_and_its_time(service: Running) -> None:
     """EXTRA-BATCH-08, COMMON-51."""
     (answer,) = sent(service, get("DiagnosticReport/r1"))
     assert (answer["response"]["etag"], answer["response"]["lastModified"][-6:]) == ('W/"1"', "+00:00")
@@ -226,8 +226,8 @@ def test_stored_entries_are_audited_although_the_answer_cannot_be_made(
         assert (found["interaction"], found["id"], found["status"]) == ("create", made, 201)
 
 
-def test_what_the_reads_of_a_batch_take_together_is_bounded(tmp_path: Path) -> None:
-    """LIMIT-15: what is not begun in that time is left, and writes behind it are carried out."""
+def test_the_total_time_for_the_reads_of_a_batch_is_bounded(tmp_path: Path) -> None:
+    """LIMIT-15: reads not begun by then are refused, and writes after them are carried out."""
     with running(tmp_path, read_seconds=1) as service:
         searches = [get(f"DiagnosticReport?_count=100&date=ge2020-01-01&date=lt{1000 + n}") for n in range(4_998)]
         *answers, last, written = (one["response"] for one in sent(service, *searches, get("Task"), entry(task(1))))

@@ -39,7 +39,7 @@ SAID_YES = [{"valueCoding": YES}]
         ({"operator": "not_exists", "answerBoolean": False}, SAID_YES, False),
     ],
 )
-def test_a_condition_holds(condition: dict, answers: list, expected: bool) -> None:
+def test_a_condition_of_a_question_holds_as_the_case_says(condition: dict, answers: list, expected: bool) -> None:
     """CHART-12."""
     assert holds({"question": "q"} | condition, answers) is expected
 

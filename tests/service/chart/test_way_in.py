@@ -52,7 +52,7 @@ def test_wrong_credentials_open_nothing(world: World) -> None:
     assert "Your session has ended." in stranger.get("/chart").text
 
 
-def test_a_session_reads_and_never_writes(world: World) -> None:
+def test_a_chart_session_can_read_only_what_the_chart_shows_and_cannot_write(world: World) -> None:
     """CHART-14: whoever took the cookie could not write with it, nor read what the chart does not show."""
     browser = world.signed_in()
     (token,) = browser.cookies.values()

@@ -138,8 +138,8 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number[:30])
-def test_an_amount_of_any_size_and_shape(service, number):
-    """PAY-25, PAY-26, PAY-28, COMMON-35: a value that is not an amount is refused; an amount is booked to the cent."""
+def test_an_amount_of_any_size_or_form_is_booked_exactly_or_refused(service, number):
+    """PAY-25, PAY-26, PAY-28, COMMON-35"""
     raw = json.dumps(PAYMENT).replace('"value": 1,', f'"value": {number},')
     response = post(service, "/PaymentNotice", raw)
     assert response.status_code == NUMBERS[number], response.text
@@ -211,8 +211,8 @@ VALUES: list[Any] = [
 
 @pytest.mark.alike
 @pytest.mark.parametrize("kind", ["Task", "PaymentNotice", "QuestionnaireResponse"])
-def test_every_element_with_a_value_of_every_shape(service, kind):
-    """COMMON-35, COMMON-42: a value of a wrong shape is refused with the place of its element."""
+def test_an_element_with_a_value_of_a_wrong_type_is_refused_with_its_place(service, kind):
+    """COMMON-35, COMMON-42"""
     base = {"Task": TASK, "PaymentNotice": PAYMENT, "QuestionnaireResponse": response_of(service)}[kind]
     names = [info.alias or name for name, info in RESOURCES[kind].model.model_fields.items()]
     for name in [*names, "contained", "_status", "extra", ""]:
@@ -388,8 +388,8 @@ QUERIES = {
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: query[:40])
-def test_an_odd_query(service, query):
-    """ERR-400-01: a query that cannot be understood is a bad request, by address and by form."""
+def test_an_unreadable_query_is_a_bad_request_and_others_are_answered(service, query):
+    """ERR-400-01: by address and by form."""
     response = service.client.get(f"/Task?{query}")
     assert response.status_code == QUERIES[query], response.text
     assert response.is_success or outcome(response)["code"] == "invalid"

@@ -92,11 +92,11 @@ def test_a_body_counts_by_its_values(service: Running, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("name", DENSE)
-def test_a_value_takes_no_more_than_some_times_what_its_text_counts(name: str) -> None:
+def test_a_parsed_body_takes_less_than_twice_its_estimated_weight(name: str) -> None:
     assert _taken(lambda: parse_json(DENSE[name])) < 2 * body_memory.weight(DENSE[name])
 
 
-def test_a_model_takes_no_more_than_some_times_what_its_text_counts() -> None:
+def test_a_model_of_a_body_takes_no_more_than_a_multiple_of_its_estimated_weight() -> None:
     """Of items as small as they come."""
     item = {"linkId": "1", "answer": [{"valueDecimal": 1}]}
     raw = json.dumps(SOUND["QuestionnaireResponse"] | {"item": [item] * 5_000}, separators=(",", ":")).encode()

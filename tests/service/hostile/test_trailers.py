@@ -23,10 +23,8 @@ def connected(running: Running) -> socket.socket:
 
 
 @pytest.mark.parametrize(("begin", "part"), BESIDE.values(), ids=BESIDE)
-def test_what_comes_beside_a_body_without_end_closes_the_connection(
-    service: Running, begin: bytes, part: bytes
-) -> None:
-    """LIMIT-16: without credentials it filled the memory, 22 bytes for each sent."""
+def test_endless_trailers_or_chunk_extensions_close_the_connection(service: Running, begin: bytes, part: bytes) -> None:
+    """LIMIT-16: without credentials, they filled the memory with 22 bytes for each byte sent."""
     sent = 0
     with connected(service) as connection:
         connection.sendall(HEAD + begin)

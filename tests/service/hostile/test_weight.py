@@ -125,8 +125,8 @@ def test_a_body_that_is_cut_off_stores_nothing(service):
     assert service.client.get("/health").status_code == 200
 
 
-def test_what_fails_for_one_request_does_not_fail_for_those_beside_it(service, monkeypatch):
-    """Requests that are stored together are apart when one of them meets a fault of ours."""
+def test_a_fault_in_one_request_fails_no_other_in_the_same_commit(service, monkeypatch):
+    """"""
     act = create.Create.act
 
     def faulty(entry, desk):

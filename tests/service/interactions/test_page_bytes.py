@@ -165,7 +165,7 @@ def crowded(tmp_path: Path) -> Iterator[Service]:
         yield opened
 
 
-def test_what_lies_around_a_page_is_not_in_memory(crowded: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_bodies_of_the_page_itself_are_loaded(crowded: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """LIMIT-18: a history was sorted with its bodies, and a stretch read with all of them."""
     monkeypatch.setattr(page_bytes, "AT_ONCE", 10)
     monkeypatch.setattr(search, "ON_THE_WAY", 0)

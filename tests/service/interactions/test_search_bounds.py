@@ -147,7 +147,7 @@ class Slow:
                 self.errors.append(error)
 
 
-def test_what_a_request_reads_of_a_file_for_too_long_is_ended(tmp_path: Path) -> None:
+def test_a_read_of_a_duckdb_store_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     """LIMIT-15: the connection is good for the next read."""
     with closing(Store.open(str(tmp_path / "s.duckdb"), read_seconds=1)) as store:
         with pytest.raises(FhirError) as raised, store.read(asked=True) as connection:
@@ -157,8 +157,8 @@ def test_what_a_request_reads_of_a_file_for_too_long_is_ended(tmp_path: Path) ->
             assert connection.exec_driver_sql("SELECT 1").scalar() == 1
 
 
-def test_what_requests_read_is_ended_with_the_store(tmp_path: Path) -> None:
-    """LIMIT-15: the search, and the next one of a batch. A service went on for minutes after SIGTERM."""
+def test_closing_the_store_ends_the_reads_of_requests(tmp_path: Path) -> None:
+    """LIMIT-15: of a search, and of the next one in a batch. A service went on for minutes after SIGTERM."""
     path = str(tmp_path / "s.duckdb")
     store = Store.open(path, read_seconds=600)
     slow = Slow(store)

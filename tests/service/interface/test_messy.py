@@ -107,8 +107,8 @@ def holds_nothing(value):
 
 @needs_suite
 @thirds
-def test_every_file_as_a_part_that_is_ignored(service, every):
-    """`meta` may hold whatever is JSON: files that must parse are taken there, files that must not are not."""
+def test_every_json_test_file_within_meta_is_accepted_or_refused_as_its_suite_says(service, every):
+    """`meta` may hold any JSON: files that must parse are accepted there, and the others are not."""
     for name, raw in suite(every, 2):
         body = json.dumps(TASK).encode()[:-1] + b',"meta":{"x":' + raw + b"}}"
         response = service.client.post("/Task", content=body, headers=HEADERS)
@@ -124,8 +124,8 @@ def test_every_file_as_a_part_that_is_ignored(service, every):
 
 @needs_suite
 @thirds
-def test_every_text_of_a_file_as_a_description(service, every):
-    """A text is stored and shown as it is, or refused; one that no UTF-8 can hold is refused."""
+def test_every_text_of_the_json_test_files_is_stored_unchanged_or_refused(service, every):
+    """A text that UTF-8 cannot hold is refused."""
     for name, raw in suite(every, 0):
         try:
             value = parse_json(raw)
@@ -289,8 +289,8 @@ PARAMS = [(name, param.name) for name, resource in RESOURCES.items() for param i
 @pytest.mark.long
 @needs_strings
 @pytest.mark.parametrize(("kind", "name"), [*PARAMS, ("Task", "_sort"), ("Task", "_count"), ("Task", "_offset")])
-def test_every_string_as_the_value_of_every_parameter(service, kind, name):
-    """A search is answered with a Bundle, or refused with the parameter's name."""
+def test_a_search_by_any_string_is_answered_with_a_bundle_or_names_the_parameter(service, kind, name):
+    """"""
     for text in strings():
         response = service.client.get(f"/{kind}", params={name: text})
         assert response.status_code in (200, 400), text
@@ -337,8 +337,8 @@ def header_value(text):
     ("name", "status"),
     [("x-correlation-id", 201), ("prefer", 201), ("accept", 201), ("if-none-exist", 400), ("authorization", 401)],
 )
-def test_every_string_as_a_header(service, name, status):
-    """COMMON-48: what means nothing in a header is ignored where that is safe, and refused where it is not."""
+def test_any_string_as_a_header_is_ignored_or_refused_as_the_case_says(service, name, status):
+    """COMMON-48: a value without meaning is ignored where that is safe."""
     with loopback.Client(base_url=service.url) as client:
         for text in strings():
             headers = {

@@ -157,8 +157,8 @@ def _after_value(text: str) -> str:
 
 @pytest.mark.parametrize("name", BODIES)
 @given(data=st.data())
-def test_what_a_struct_takes_the_model_takes_with_the_same_values(name: str, data: Any) -> None:
-    """COMMON-35, COMMON-42, COMMON-46: whatever is odd about a body."""
+def test_a_body_that_a_struct_reads_has_the_values_that_the_model_reads(name: str, data: Any) -> None:
+    """COMMON-35, COMMON-42, COMMON-46"""
     text = data.draw(nearly_plain(name))
     try:
         parse_json(text)
@@ -183,7 +183,7 @@ def test_what_a_struct_takes_the_model_takes_with_the_same_values(name: str, dat
         ('"urgent"}', '"urgent", "more": "x"}'),
     ],
 )
-def test_what_the_models_are_to_judge_is_left_to_them(change: tuple[str, str]) -> None:
+def test_a_struct_declines_a_body_that_the_model_must_judge(change: tuple[str, str]) -> None:
     """COMMON-35, COMMON-37, COMMON-42, COMMON-46."""
     text = json.dumps(TASK).replace(*change)
     assert text != json.dumps(TASK)
@@ -228,8 +228,8 @@ def test_items_within_items_are_read_to_some_depth_and_then_left_to_the_model() 
     assert taken == [True, True, True, False, False]
 
 
-def test_what_structs_do_not_take_so_deep_down_is_absent_there() -> None:
-    """QR-ITEM-01: rules and storing look for items under the deepest answers."""
+def test_a_struct_reads_items_down_to_the_deepest_answer() -> None:
+    """QR-ITEM-01: rules and storing look for items there."""
     item: dict[str, Any] = {"linkId": "q", "answer": [{"valueString": "x"}]}
     for link_id in ("b", "a"):
         item = {"linkId": link_id, "item": [item]}
@@ -294,7 +294,7 @@ def test_a_single_create_is_read_at_once_where_it_is_plain() -> None:
         assert plain.create(RESOURCES["Task"], json.dumps(odd).encode(), SITE) is None
 
 
-def test_a_client_without_the_right_is_told_so_of_each_entry() -> None:
+def test_each_entry_of_a_client_without_the_right_is_answered_403() -> None:
     """EXTRA-BATCH-01, AUTH-03."""
     found = batch.understand_plain(bundle(posted(TASK)), Caller("c", "system/Task.r"), SITE)
     assert found is not None

@@ -150,7 +150,7 @@ TYPED = '"resourceType":"PaymentNotice"'
         f'{{{TYPED},{PAYMENT},{OWED},{NAMED},"id":null}}',
     ],
 )
-def test_what_the_models_refuse_is_refused_alone_in_a_batch_and_by_validate(service: Running, text: str) -> None:
+def test_a_body_that_the_models_refuse_is_refused_by_create_batch_and_validate(service: Running, text: str) -> None:
     """COMMON-33, COMMON-35, COMMON-42, COMMON-43."""
     headers = {"content-type": "application/json"}
     alone = service.client.post("/PaymentNotice", content=text, headers=headers)

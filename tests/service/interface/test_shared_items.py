@@ -111,7 +111,7 @@ def test_an_item_is_read_once_and_shared() -> None:
     assert mine == theirs
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_shared_items_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """EXTRA-BATCH-01."""
     monkeypatch.setattr(shared_items, "MOST", 10)
     monkeypatch.setattr(shared_items, "_read", {})

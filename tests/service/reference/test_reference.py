@@ -170,7 +170,7 @@ def test_the_record_with_the_later_lastUpdated_stays(load, service) -> None:
     assert outcomes(load(changed(PATIENT, name=[{"text": "undated"}]))) == {"Patient": (0, 0, 1, 0, 0)}
 
 
-def test_the_same_id_twice_in_a_load_is_a_creation_and_an_update(load, service) -> None:
+def test_an_id_that_comes_again_with_other_content_in_a_load_counts_as_created_and_updated(load, service) -> None:
     """REF-04"""
     assert outcomes(load(PATIENT, changed(PATIENT, name=[{"text": "B"}]), PATIENT)) == {"Patient": (1, 0, 2, 0, 0)}
     assert rows(service, RECORD, "display") == [("Ada Quill",)]

@@ -70,7 +70,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES | st.text(max_size=5), max_size=25).map("".join))
-def test_whatever_comes_is_well_formed_and_harmless(loaded: str) -> None:
+def test_any_loaded_narrative_becomes_well_formed_and_harmless(loaded: str) -> None:
     """DR-06"""
     shown = sanitised(loaded)
     if shown is None:

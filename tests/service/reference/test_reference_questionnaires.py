@@ -56,7 +56,7 @@ def item(*items: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_only_what_the_interface_lists_is_shown() -> None:
+def test_a_questionnaire_shows_only_elements_of_the_interface() -> None:
     """QNR-07, QNR-08, QNR-10, QNR-ITEM-02, QNR-ITEM-18"""
     options = [{"valueCoding": YES, "extension": [{"url": "u", "valueDecimal": 1}], "initialSelected": True}]
     options += [{"valueCoding": {"system": INTERNAL, "code": "N", "display": "No", "userSelected": True}}]

@@ -90,7 +90,7 @@ def test_a_service_does_so_before_it_answers(tmp_path: Path) -> None:
     assert found == ["create"]
 
 
-def test_what_is_on_record_in_a_file_that_was_moved_away_gets_no_second_record(tmp_path: Path) -> None:
+def test_a_write_recorded_in_a_rotated_audit_file_gets_no_second_record(tmp_path: Path) -> None:
     """EXTRA-OPS-03"""
     store = tmp_path / "service.duckdb"
     killed(store, prepared(store), 4, tmp_path / "former.ndjson")

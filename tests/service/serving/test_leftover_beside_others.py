@@ -96,8 +96,8 @@ def test_each_entry_of_a_bundle_has_a_record(store: str, audit: Path) -> None:
     assert len({one["id"] for one in found}) == len(found) == 30
 
 
-def test_what_failed_and_what_others_stored_gets_no_record(store: str, audit: Path) -> None:
-    """EXTRA-OPS-03: a version that was about to be stored, and was not; or was, by another process."""
+def test_failed_versions_and_those_of_other_processes_get_no_audit_record(store: str, audit: Path) -> None:
+    """EXTRA-OPS-03"""
     headers = authorized(store)
     with ExitStack() as stack:
         process, url = dying(2, store, audit, stack)

@@ -97,10 +97,10 @@ def test_responses_to_one_encounter_are_all_there_and_share_its_note(
         assert not [one for one in check_store(found.service.store, found.service.site) if not one.notice]
 
 
-def test_of_updates_to_one_version_of_a_task_one_is_done(
+def test_of_simultaneous_updates_to_one_version_of_a_task_one_succeeds(
     served: tuple[str, dict[str, str]], store: str, tmp_path: Path
 ) -> None:
-    """TASK-UPDATE-04, SCALE-01: and updates without a version are all done, one after another."""
+    """TASK-UPDATE-04, SCALE-01: updates without a version all succeed, one after another."""
     address, headers = served
     with loopback.Client(base_url=address, headers=headers) as client:
         path = client.post("/Task", json=task(1)).headers["location"].removeprefix(address)

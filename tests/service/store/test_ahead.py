@@ -494,7 +494,7 @@ def test_sums_that_are_written_later_are_bounded(store: Path, monkeypatch: pytes
 
 
 @pytest.mark.long
-def test_a_large_commit_of_which_nobody_knows_whether_it_is_stored_counts_if_it_is(
+def test_a_large_commit_whose_outcome_was_unknown_counts_in_the_sums_once_found_stored(
     store: Path, monkeypatch: pytest.MonkeyPatch, restless: None
 ) -> None:
     with opened(store) as service:
@@ -519,7 +519,7 @@ def test_a_large_commit_of_which_nobody_knows_whether_it_is_stored_counts_if_it_
 
 
 @pytest.mark.long
-def test_what_is_kept_no_longer_is_read_with_its_sums(
+def test_an_account_that_left_the_cache_is_read_with_its_pending_sums(
     store: Path, monkeypatch: pytest.MonkeyPatch, restless: None
 ) -> None:
     monkeypatch.setattr(view, "MOST_KEPT", 0)
@@ -573,7 +573,7 @@ def written(path: Path, contents: list[bytes], number: int = 1) -> Frames:
     return frames
 
 
-def test_a_file_cut_or_changed_anywhere_gives_its_whole_frames_alone(tmp_path: Path) -> None:
+def test_a_file_cut_or_changed_anywhere_gives_only_the_complete_frames_before_that(tmp_path: Path) -> None:
     whole = [Frame(number, content) for number, content in enumerate(CONTENTS, 1)]
     path = tmp_path / "f"
     frames = written(path, CONTENTS)

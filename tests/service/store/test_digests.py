@@ -16,8 +16,10 @@ numbers = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3), max_si
 
 
 @given(numbers, st.lists(numbers, max_size=6), numbers)
-def test_what_was_added_is_found_and_nothing_else(stored: list[int], added: list[list[int]], asked: list[int]) -> None:
-    """EXTRA-COND-07: whatever the sizes in which numbers come."""
+def test_digests_find_exactly_the_numbers_that_were_added(
+    stored: list[int], added: list[list[int]], asked: list[int]
+) -> None:
+    """EXTRA-COND-07: whatever the sizes in which they were added."""
     held, digests = set(stored), Digests(stored)
     for some in added:
         digests.add(some)

@@ -94,7 +94,7 @@ def statuses(responses: list[httpx.Response]) -> Counter[int]:
 
 
 @pytest.mark.long
-def test_of_50_payments_at_once_those_that_the_balance_covers_are_created(cluster: Cluster) -> None:
+def test_of_50_simultaneous_payments_those_that_the_balance_covers_are_created(cluster: Cluster) -> None:
     """PAY-CREATE-08: ten fit."""
     responses = cluster.at_once(50, lambda _: payment(BALANCE // 10))
     assert statuses(responses) == {201: 10, 422: 40}
@@ -102,7 +102,7 @@ def test_of_50_payments_at_once_those_that_the_balance_covers_are_created(cluste
 
 
 @pytest.mark.long
-def test_of_50_conditional_creates_of_one_identifier_one_creates(cluster: Cluster) -> None:
+def test_of_50_simultaneous_conditional_creates_one_creates(cluster: Cluster) -> None:
     """EXTRA-COND-07"""
     responses = cluster.at_once(50, lambda _: task(50), **{"if-none-exist": "identifier=urn:test|50"})
     assert statuses(responses) == {201: 1, 200: 49}
@@ -279,7 +279,7 @@ def test_a_database_that_is_gone_is_503_until_it_is_back(
     assert total(shared.client, "/Task?_count=0") == 1
 
 
-def test_the_reason_of_a_lost_database_is_told_without_its_password() -> None:
+def test_the_reason_why_a_database_is_lost_shows_no_password() -> None:
     sessions = Sessions("postgresql://chart:s3cret@db/chart")
     said = sessions.reason(psycopg.OperationalError('connection failed: "s3cret" is no password\nHINT: s3cret'))
     assert said == 'connection failed: "***" is no password'

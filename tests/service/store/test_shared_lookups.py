@@ -26,7 +26,7 @@ class Slow:
         return found
 
 
-def test_what_comes_while_a_look_up_is_under_way_shares_the_next_and_sees_what_was_stored_meanwhile() -> None:
+def test_look_ups_that_come_during_another_share_the_next_one_and_see_newer_values() -> None:
     slow = Slow()
 
     async def run() -> list[int | None]:
@@ -43,7 +43,7 @@ def test_what_comes_while_a_look_up_is_under_way_shares_the_next_and_sees_what_w
     assert slow.asked == [{"a"}, {"a", "b", "none"}]
 
 
-def test_a_client_that_goes_away_ends_nobody_elses_look_up() -> None:
+def test_a_cancelled_look_up_does_not_cancel_others_that_share_it() -> None:
     slow = Slow()
 
     async def run() -> int | None:

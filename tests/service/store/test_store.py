@@ -131,10 +131,10 @@ def _append(service: Service, rows: list[tuple[str, str, str, int]]) -> None:
     service.writer.transact(lambda _: None, resources=False)
 
 
-def test_a_large_log_is_worked_into_the_file_between_two_batches(
+def test_a_large_log_is_merged_into_the_file_between_two_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once; a failure of it costs no write."""
+    """Once; if that fails, no write fails."""
     monkeypatch.setattr(log_file, "LARGE", 35_000)
     log = tmp_path / "s.duckdb.wal"
     service = Service.open(Settings(str(tmp_path / "s.duckdb")))
@@ -191,10 +191,10 @@ def test_a_log_that_a_killed_process_left_counts(tmp_path: Path, monkeypatch: py
     service.close()
 
 
-def test_what_is_worked_into_the_file_is_joined_to_no_more_before_the_store_is_closed(
+def test_row_groups_are_not_rewritten_when_the_log_is_merged_before_the_store_closes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To write a full group of rows anew takes most of a second, in which nobody could write."""
+    """To rewrite a full row group takes most of a second, in which nobody could write."""
     path = str(tmp_path / "s.duckdb")
     groups = text("SELECT count(DISTINCT row_group_id) FROM pragma_storage_info('document')")
     found = []
@@ -234,7 +234,7 @@ def test_rows_of_an_append_that_failed_do_not_come_with_the_next(tmp_path: Path)
     service.close()
 
 
-def test_one_thread_works_at_a_statement(tmp_path: Path) -> None:
+def test_duckdb_uses_one_thread_for_a_statement(tmp_path: Path) -> None:
     store = Store.open(str(tmp_path / "s.duckdb"))
     with store.read() as connection:
         assert connection.exec_driver_sql("SELECT current_setting('threads')").scalar() == 1

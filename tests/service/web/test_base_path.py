@@ -29,7 +29,7 @@ def test_a_path_below_the_base_is_the_path_itself(below: Running, path: str) -> 
     assert (long.status_code, long.content) == (short.status_code, short.content)
 
 
-def test_what_is_created_is_found_at_its_location(below: Running) -> None:
+def test_a_created_resource_is_found_at_its_location_below_the_base_path(below: Running) -> None:
     """COMMON-18, COMMON-17: on the host that the base URL stands for."""
     made = below.client.post(f"{PATH}/Task", json=task(1))
     location = made.headers["location"]
@@ -49,8 +49,8 @@ def test_the_base_itself_takes_batches(below: Running, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/Task", "/", "/Task/x", "/chart"])
-def test_what_is_below_needs_a_token_no_less(below: Running, path: str) -> None:
-    """AUTH-01: /chart sees to it by itself."""
+def test_paths_below_the_base_path_need_a_token_as_well(below: Running, path: str) -> None:
+    """AUTH-01: /chart has its own sign-in."""
     short, long = (loopback.get(below.url + one) for one in (path, PATH + path))
     assert (long.status_code, long.content) == (short.status_code, short.content)
 

@@ -51,7 +51,7 @@ def test_no_line_is_lost_where_the_descriptor_does_not_wait(pipe: tuple[int, int
     lines.close()
 
 
-def test_a_reader_that_does_not_read_holds_nothing_up_and_hears_what_was_left_out(pipe: tuple[int, int]) -> None:
+def test_a_log_reader_that_stops_delays_nothing_and_later_gets_the_count_of_lost_lines(pipe: tuple[int, int]) -> None:
     """SCALE-01: a full pipe stops no request."""
     reading, writing = pipe
     os.set_blocking(writing, False)

@@ -172,8 +172,8 @@ def test_a_conditional_create_that_another_one_forestalls_finds_it(
         assert created[0].headers["location"].rpartition("/")[2] == found.headers["location"].rpartition("/")[2]
 
 
-def test_what_was_taken_from_a_resource_can_be_created_again(one: Running) -> None:
-    """EXTRA-COND-05: an identifier that a conditional create made is free again once an update removed it."""
+def test_an_identifier_that_an_update_removed_can_be_created_again(one: Running) -> None:
+    """EXTRA-COND-05: it was made by a conditional create."""
     condition = {"if-none-exist": "identifier=urn:test|1"}
     path = one.client.post("/Task", json=task(1), headers=condition).headers["location"].removeprefix(one.url)
     assert one.client.put(path, json=task(2)).status_code == 200
@@ -256,10 +256,10 @@ def test_a_commit_whose_answer_is_lost_is_looked_for_and_acknowledged_once(
     assert total(one.client, "/Task?_count=0") == 2
 
 
-def test_a_commit_that_the_database_does_not_tell_of_is_called_neither_done_nor_not_done(
+def test_a_commit_with_an_unknown_outcome_is_answered_500(
     one: Running, proxy: Proxy, postgres: Postgres, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer is 500: the client has to look the resource up."""
+    """The client has to look the resource up."""
     monkeypatch.setattr(contending, "LOOKS", (0.01,))
     # The first connections ask for more, and commit too.
     assert one.client.post("/Task", json=task(0)).status_code == 201

@@ -80,7 +80,7 @@ class _Seen(queue.SimpleQueue[Work | None]):
         return seen
 
 
-def test_what_came_while_the_writer_woke_is_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_that_arrive_while_the_writer_wakes_are_in_its_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "SimpleQueue", _Seen)
     larges = [request(300), request(300), request(300)]
     assert waiting(*larges).turn() == larges
@@ -113,7 +113,7 @@ def test_a_large_turn_ends_by_the_time_that_entries_take(milliseconds: float, to
 
 
 @pytest.mark.parametrize(("milliseconds", "together"), [(0.1, 5), (0.15, 3), (0.4, 2), (0.6, 1), (5, 1)])
-def test_a_large_turn_may_take_longer_while_nobody_makes_single_writes(milliseconds: float, together: int) -> None:
+def test_a_large_turn_may_take_longer_while_no_single_writes_come(milliseconds: float, together: int) -> None:
     found = waiting(*(request(500) for _ in range(30)))
     end(found, found.turn(), milliseconds)
     assert len(found.turn()) == together
@@ -141,7 +141,7 @@ def test_turns_grow_slowly_where_entries_are_cheap() -> None:
     assert sizes == [1, 2, 4, 8, 10]
 
 
-def test_what_was_not_stored_says_nothing_about_the_pace() -> None:
+def test_withdrawn_refused_and_failed_requests_do_not_change_the_pace() -> None:
     refusal = FhirError(UNAVAILABLE)
     found = beside_single_writes(*(request(500) for _ in range(9)))
     end(found, found.turn(), 0.15)

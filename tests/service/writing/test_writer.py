@@ -304,9 +304,7 @@ def test_a_batch_that_fails_on_its_way_stores_nothing_of_it(
 
 
 @pytest.mark.on_both
-def test_what_a_failed_batch_took_from_a_balance_is_owed_again(
-    fresh_service: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_batch_leaves_the_balance_as_it_was(fresh_service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """PAY-CREATE-04, PAY-CREATE-08: balances are carried from batch to batch, and none of a batch that failed."""
     owed = _balance(fresh_service, "p1")
 
@@ -333,7 +331,7 @@ def test_what_a_failed_batch_took_from_a_balance_is_owed_again(
     assert _balance(fresh_service, "p1") == -400
 
 
-def test_what_is_loaded_between_batches_counts_in_the_next(fresh_service: Running, tmp_path: Path) -> None:
+def test_reference_data_loaded_between_batches_counts_in_the_next_one(fresh_service: Running, tmp_path: Path) -> None:
     """PAY-CREATE-04, TASK-25: records and charges that were read before are read again after a load."""
     assert _create(fresh_service, payment(_balance(fresh_service, "p1"))).status_code == 201
     assert _create(fresh_service, payment(2500)).status_code == 422
