@@ -169,7 +169,7 @@ def test_another_site_cannot_sign_anybody_out(context: BrowserContext, world: Wo
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text()
 
 
-def test_text_stands_out_from_its_ground_and_fits_a_narrow_screen(context: BrowserContext, world: World) -> None:
+def test_chart_pages_have_enough_contrast_and_fit_a_narrow_screen(context: BrowserContext, world: World) -> None:
     """Every text has a contrast of 4.5 or more; nothing runs out of a screen 360 pixels wide."""
     world.answer("p2", authored="2025-01-01")
     task_id = world.task("p2", **FULL)
@@ -188,7 +188,7 @@ def test_text_stands_out_from_its_ground_and_fits_a_narrow_screen(context: Brows
             assert table.evaluate("it => it.scrollWidth <= it.clientWidth"), f"{address}: a column is out of sight"
 
 
-def test_the_first_tab_leads_past_the_bar(context: BrowserContext, world: World) -> None:
+def test_the_first_tab_key_leads_to_a_link_that_skips_the_navigation(context: BrowserContext, world: World) -> None:
     page = context.new_page()
     sign_in(page, world, "/chart/patients/p1")
     page.goto("/chart/patients/p1")

@@ -138,7 +138,7 @@ def test_a_page_that_lies_in_two_stretches_is_put_together_and_goes_with_either(
         assert bodies.page(question) is None
 
 
-def test_the_stretches_keep_to_their_bytes_and_leave_the_rest_alone() -> None:
+def test_cached_stretches_are_bounded_in_bytes_and_push_out_no_other_body() -> None:
     bodies = BodyCache(64 << 20)
     bodies.keep(("Task", "a"), found(1), bodies.epoch())
     part = SearchKey("Task", (), 10, 0).stretch

@@ -90,8 +90,8 @@ def test_a_cell_with_many_blanks_inside_is_no_amount(numbers: NumberFormat) -> N
         assert isinstance(amount(f"1{blank * 100_000}x", numbers), ValueFault)
 
 
-def test_marks_without_end_are_not_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """LIMIT-14: a letter with so many marks is left as it is; others are put together in texts of any length."""
+def test_a_letter_with_thousands_of_combining_marks_is_not_normalised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LIMIT-14: it is left as it is; a text of any length is composed otherwise."""
     assert texts.composed_text("a\u0308" * 1000) == "\u00e4" * 1000
     with monkeypatch.context() as patched:
         patched.delattr("unicodedata.normalize")

@@ -352,7 +352,7 @@ def test_files_of_another_version_of_the_manifest_are_removed(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == files
 
 
-def test_two_imports_from_one_address_do_not_meet(tmp_path: Path) -> None:
+def test_a_second_import_from_a_bulk_address_is_refused_while_the_first_one_runs(tmp_path: Path) -> None:
     """CLI-IMPORT-13"""
     with locked_addresses(tmp_path, [MANIFEST, MANIFEST]):
         with (

@@ -232,7 +232,7 @@ INCLUDED = {"resource": {"resourceType": "Practitioner", "id": "p1"}, "search": 
     ids=["empty", "one page", "three pages", "many pages", "included alone"],
 )
 @pytest.mark.parametrize("at_once", [0, 1, 4])
-def test_links_without_end_are_followed_until_pages_bring_nothing_new_any_more(at_once, shown):
+def test_endless_next_links_are_given_up_after_50_pages_without_a_new_resource(at_once, shown):
     """CLI-CMD-17, LEDGER-04: each link is new, and leads to an earlier page or an empty one."""
     asked = list[httpx.Request]()
 
@@ -311,7 +311,7 @@ def test_a_next_link_is_relative_to_the_page_that_has_it(at_once, base, link, ad
     ["//else.example/Task", "HTTP://t.example/Task", "https://t.example:444/Task", "https://me@t.example/Task",
      "file:///Task", "https://[/Task", "javascript:0"],
 )  # fmt: skip
-def test_no_link_leads_the_token_elsewhere(link):
+def test_a_next_link_to_another_host_is_not_followed_with_the_token(link):
     """CLI-CMD-17"""
     asked = []
 
@@ -374,7 +374,7 @@ def test_an_empty_body_of_a_create_counts_like_null(body):
         (httpx.Response(401, json={"resourceType": "OperationOutcome"}), "does not take the access token"),
     ],
 )
-def test_nothing_goes_to_what_speaks_no_fhir_or_takes_no_token(answer, why):
+def test_the_access_check_refuses_a_target_that_speaks_no_fhir_or_rejects_the_token(answer, why):
     client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=httpx.MockTransport(lambda _: answer))
     with pytest.raises(TargetUnusable, match=why):
         client.check_access()

@@ -42,7 +42,7 @@ def test_a_target_that_is_busy_is_not_taken_for_another_one(status):
     "answer",
     [httpx.Response(200, text="<html/>"), httpx.Response(200, json={}), httpx.Response(400), httpx.Response(204)],
 )
-def test_an_answer_that_leaves_open_what_a_target_is_counts_as_none(answer):
+def test_a_capability_statement_that_cannot_be_read_makes_the_target_unusable(answer):
     """LEDGER-01"""
     client = told(answer)
     with pytest.raises(TargetUnusable, match="does not say what it is"):

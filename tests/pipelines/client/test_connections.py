@@ -144,7 +144,7 @@ def test_a_private_authority_is_trusted_alike_under_each_python(
     assert server.seen == [("/", None)]
 
 
-def test_a_certificate_that_is_not_trusted_is_named_as_that(clinic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untrusted_certificate_is_named_as_the_cause(clinic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     with pytest.raises(httpx.ConnectError) as raised:
         ask(clinic)

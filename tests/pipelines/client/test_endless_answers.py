@@ -181,7 +181,7 @@ def test_a_packed_answer_is_unpacked(server: Any) -> None:
     ids=["counted", "not counted", "a true count", "few pages"],
 )
 @pytest.mark.parametrize("at_once", [0, 1, 4])
-def test_pages_that_are_always_others_are_followed_as_far_as_a_count_allows(
+def test_endless_pages_of_new_resources_are_read_only_as_far_as_the_total_allows(
     monkeypatch: Any, at_once: int, total: int | None, pages: int | None, said: str | None
 ) -> None:
     """CLI-CMD-17, LEDGER-04: a target that makes up resources without end."""
@@ -203,7 +203,7 @@ def test_pages_that_are_always_others_are_followed_as_far_as_a_count_allows(
 
 
 @pytest.mark.parametrize("shown", [{"resourceType": "Task", "id": "other"}, {"resourceType": "Patient", "id": "t"}])
-def test_an_answer_with_another_resource_is_none(shown: dict[str, str]) -> None:
+def test_a_read_that_returns_another_resource_is_refused(shown: dict[str, str]) -> None:
     """LEDGER-04: as of a proxy that mixed up two requests."""
     transport = httpx.MockTransport(lambda _: httpx.Response(200, json=shown))
     client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=transport)

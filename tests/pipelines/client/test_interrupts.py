@@ -60,7 +60,7 @@ def test_an_interrupt_is_raised_at_the_end_of_a_block_and_ends_its_pauses(number
 
 
 @pytest.mark.usefixtures("handlers")
-def test_a_block_that_fails_says_so() -> None:
+def test_an_error_within_a_block_wins_over_a_held_back_interrupt() -> None:
     def work() -> None:
         with without_interrupts(RetryPauses()):
             signal.raise_signal(signal.SIGINT)
@@ -197,8 +197,8 @@ def test_an_interrupt_ends_the_attempts_at_pages_under_way() -> None:
     assert 1 <= len(attempts) <= 2
 
 
-def test_an_interrupt_ends_attempts_and_begins_nothing_that_waits() -> None:
-    """Threads may have work done by others, which ends with them."""
+def test_an_interrupt_ends_the_attempts_under_way_and_begins_no_queued_work() -> None:
+    """Threads may have threads of their own, which end with them."""
 
     def read(client: FhirClient) -> None:
         with threads(2, "outer") as pool:

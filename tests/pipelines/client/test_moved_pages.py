@@ -130,14 +130,14 @@ def test_a_read_that_misses_a_resource_that_was_there_all_along_is_not_whole(at_
 
 
 @pytest.mark.parametrize("at_once", AT_ONCE)
-def test_a_deleted_and_a_created_resource_do_not_cancel_out(at_once: int) -> None:
+def test_pages_that_moved_by_a_deletion_and_a_creation_are_noticed(at_once: int) -> None:
     with pytest.raises(IncompleteSearch, match="its pages moved while they were read"):
         read(OneForAnother(1), at_once)
 
 
 @pytest.mark.parametrize("at_once", AT_ONCE)
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 10])
-def test_each_resource_comes_once_where_nothing_moves(size: int, at_once: int) -> None:
+def test_each_resource_is_read_once_if_no_page_moves(size: int, at_once: int) -> None:
     found = [entry["resource"]["id"] for page in pages_of(Changing(7, size), at_once) for entry in page["entry"]]
     assert found == [f"r{n}" for n in range(7)]
 
@@ -153,7 +153,7 @@ def test_a_sweep_reads_again_what_moved(tmp_path: Path) -> None:
         sweep(OneForAnother(1000).client(), tmp_path, "t")
 
 
-def test_the_way_goes_by_the_links_where_an_offset_does_not_count_resources() -> None:
+def test_pages_are_followed_by_their_links_unless_the_offset_counts_resources() -> None:
     """Pages by number, or behind a token."""
     entries = [{"resource": {"resourceType": "Task", "id": name}} for name in "abc"]
     for link in ("/Task?_offset=2", "/Task?page=3", "/Task?_cursor=abc"):
@@ -205,7 +205,7 @@ def test_entries_of_other_kinds_on_a_page_do_not_hide_that_pages_moved(habit: st
         read(Odd(habit, 1), at_once)
 
 
-def test_resources_that_come_while_pages_overtake_each_other_are_no_loss() -> None:
+def test_resources_created_while_pages_are_read_in_parallel_do_not_hide_others() -> None:
     class Growing(Changing):
         def changes(self) -> None:
             self.add(len(self.there))
@@ -218,8 +218,8 @@ def test_resources_that_come_while_pages_overtake_each_other_are_no_loss() -> No
     assert target.lasting <= read(target, 4)
 
 
-def test_a_look_at_a_target_that_does_not_answer_is_one_short_try(tmp_path: Path, monkeypatch: Any) -> None:
-    """Sensors look each minute: what waits longer takes a thread of the code server for itself."""
+def test_a_sensor_tries_a_silent_target_once_and_briefly(tmp_path: Path, monkeypatch: Any) -> None:
+    """A longer wait would hold a thread of the code server."""
     monkeypatch.setattr(connections, "LOOK_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(0.5)

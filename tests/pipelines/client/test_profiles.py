@@ -69,7 +69,7 @@ def test_the_software_of_the_statement_chooses_the_profile_and_a_users_file_wins
         ("conflict = 200\n", "other.toml: conflict: Input should be greater than or equal to 400"),
     ],
 )
-def test_a_mistake_in_a_profile_is_one_sentence(home, other, chartferry, text, why):
+def test_a_mistake_in_a_profile_is_reported_in_one_sentence(home, other, chartferry, text, why):
     """TARGET-04"""
     (home / "targets").mkdir()
     (home / "targets" / "other.toml").write_text(text)
@@ -157,7 +157,7 @@ def test_an_adopted_payment_is_not_deducted_from_the_balance_a_second_time(home,
     assert len(other.of("PaymentNotice")) == 2
 
 
-def test_a_copayment_may_go_above_and_counts(home, other, asked):
+def test_a_copayment_may_exceed_the_balance_and_is_deducted(home, other, asked):
     """TARGET-04"""
     profile(home, "balances = true\n")
     owe(other, "p1", 10, "c1")
@@ -194,8 +194,8 @@ def test_a_payment_that_the_target_refuses_is_no_part_of_the_balance(home, other
 
 @pytest.mark.alike
 @pytest.mark.parametrize("says", [SAYS, ["conditional", "identifier"]], ids=["transactions", "one by one"])
-def test_a_smaller_payment_waits_behind_one_that_waits_for_the_answers_to_others(home, other, asked, says):
-    """TARGET-04: as at a target that keeps balances. Else it would take what the one before it is to be paid from."""
+def test_a_smaller_payment_waits_behind_a_larger_one_that_waits_for_others(home, other, asked, says):
+    """TARGET-04: as at a target that keeps balances. Otherwise it would take the money that the larger one needs."""
     profile(home, "balances = true\n")
     other.promised = says
     owe(other, "p1", 100, "c1")
@@ -238,7 +238,7 @@ def test_without_an_answer_to_what_is_owed_nothing_is_sent(home, other, asked):
     assert asked("import")["totals"]["created"] == 1
 
 
-def test_elements_that_the_interface_leaves_empty_are_what_the_profile_says(home, other, asked):
+def test_a_profile_fills_the_elements_that_the_interface_leaves_empty(home, other, asked):
     """TARGET-04"""
     profile(home, '[elements.PaymentNotice]\npayment = { display = "till" }\nrecipient = { display = "practice" }\n')
     payments(home, ("k1", "p1", "8.00"))

@@ -54,8 +54,8 @@ def test_a_status_that_proves_nothing_by_the_targets_profile_is_unknown():
     assert Reply(503, None, {}, not_done=()).kind == "unknown"
 
 
-def test_the_words_about_an_entry_may_stand_in_the_place_of_its_resource():
-    """LEDGER-11: LinuxForHealth puts them there."""
+def test_the_outcome_of_a_batch_entry_may_be_given_as_its_resource():
+    """LEDGER-11: LinuxForHealth does so."""
     words = {"resourceType": "OperationOutcome", "issue": [{"code": "multiple-matches", "details": {"text": "two"}}]}
     answer = {"type": "batch-response", "entry": [{"resource": words, "response": {"status": "412"}}]}
     [reply] = replies_of(answer, 1)
@@ -109,8 +109,8 @@ def test_a_location_of_another_type_names_nothing_that_was_made(location, kind):
     ("code", "found"),
     [("business-rule", "business-rule"), ("Patient Smith is unknown", None), (422, None), (None, None)],
 )
-def test_a_code_that_is_text_is_none(code, found):
-    """Codes stand in summaries, manifests and metadata, where no text of a target may stand."""
+def test_an_issue_code_with_free_text_is_dropped(code, found):
+    """Codes are shown in summaries, manifests and metadata, which show no text of a target."""
     issue = first_issue({"resourceType": "OperationOutcome", "issue": [{"code": code}]})
     assert issue is not None
     assert issue["code"] == found
@@ -177,7 +177,7 @@ def test_a_targets_own_words_are_one_line_and_not_endless():
     }
 
 
-def test_a_target_that_finds_no_end_of_issues_is_cut_short():
+def test_only_a_bounded_number_of_issues_is_kept():
     issues = all_issues({"resourceType": "OperationOutcome", "issue": [{"code": "invalid"}] * 10_000})
     assert len(issues) == MOST_ISSUES
 

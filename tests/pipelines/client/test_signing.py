@@ -141,7 +141,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_file_without_a_key_that_can_sign_is_one_sentence(name: str, tmp_path: Path) -> None:
+def test_a_file_without_a_key_that_can_sign_is_reported_in_one_sentence(name: str, tmp_path: Path) -> None:
     """AUTH-27: nothing of the file is said."""
     path = tmp_path / "key"
     path.write_bytes(BAD[name])

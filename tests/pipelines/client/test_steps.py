@@ -203,7 +203,7 @@ def test_a_transaction_that_is_too_large_goes_in_parts(at):
 
 
 @pytest.mark.parametrize("at", [{"says": WAYS["transaction"], "does_not": ["transaction"]}], indirect=True)
-def test_a_promised_transaction_that_is_not_there_leads_to_single_conditional_creates(at):
+def test_a_target_that_refuses_its_promised_transactions_gets_single_conditional_creates(at):
     assert at.run([payment(number) for number in range(30)]).counts == {"created": 30}
     assert len(at.target.sizes) == 1
     assert all(at.target.conditions)

@@ -220,7 +220,7 @@ def test_a_dry_run_sends_and_moves_nothing(chartferry, home, target):
         ({"FHIR_TOKEN": "", "FHIR_CLIENT_ID": "c", "FHIR_CLIENT_SECRET_FILE": "/none"}, "cannot be read"),
     ],
 )
-def test_a_target_named_wrongly_is_one_line(chartferry, monkeypatch, environment, said):
+def test_a_target_named_wrongly_is_reported_in_one_line(chartferry, monkeypatch, environment, said):
     """CLI-GLOBAL-02, CLI-GLOBAL-04"""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -230,12 +230,12 @@ def test_a_target_named_wrongly_is_one_line(chartferry, monkeypatch, environment
     assert "secret" not in err.lower().replace("client_secret", "")
 
 
-def test_a_path_that_is_not_there_is_one_line(chartferry):
+def test_a_path_that_is_not_there_is_reported_in_one_line(chartferry):
     code, _, err = chartferry("import", "nowhere.csv")
     assert (code, err) == (4, "chartferry: nowhere.csv: there is no such file or folder\n")
 
 
-def test_a_bad_feed_file_is_one_line(chartferry, home):
+def test_a_bad_feed_file_is_reported_in_one_line(chartferry, home):
     (home / "feeds").mkdir()
     (home / "feeds" / "mine.toml").write_text("kind = ")
     code, _, err = chartferry("import")
@@ -357,7 +357,7 @@ def test_two_importers_at_once_create_each_record_once(home, target):
 
 
 @pytest.mark.long
-def test_where_nothing_was_taken_the_target_may_lack_its_reference_data(chartferry, home, target):
+def test_an_import_that_loaded_no_record_hints_at_missing_reference_data(chartferry, home, target):
     target.refuse = lambda body: True
     put(home)
     _, out, err = chartferry("import")

@@ -113,7 +113,7 @@ TARGET = 'target = "https://chart.example.org/fhir"\n'
         ),
     ],
 )
-def test_a_file_that_cannot_be_used_is_one_clear_sentence(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_cannot_be_used_is_reported_in_one_clear_sentence(tmp_path: Path, text: str, said: str) -> None:
     """Before anything is started, and before any home is touched."""
     with pytest.raises(BadSetting) as raised:
         read_clinics(clinics_file(tmp_path, text), {})
@@ -251,7 +251,7 @@ def test_no_process_sees_the_target_or_the_secrets_of_another_clinic(tmp_path: P
         read_clinics(tmp_path / "clinics.toml", environ | {"S_FHIR_BASE_URL": "https://elsewhere.example.org"})
 
 
-def test_dagster_gives_each_clinic_its_share_and_an_operator_may_take_the_settings_over(
+def test_dagster_limits_the_runs_of_each_clinic_and_settings_of_an_operator_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))

@@ -67,14 +67,16 @@ STORAGE = {"DAGSTER_POSTGRES_URL": "postgresql+psycopg2://dagster@db/dagster"}
         ),
     ],
 )
-def test_a_code_server_that_cannot_be_used_is_one_clear_sentence(tmp_path: Path, text: str, said: str) -> None:
+def test_a_code_server_that_cannot_be_used_is_reported_in_one_clear_sentence(
+    tmp_path: Path, text: str, said: str
+) -> None:
     """SCALE-04"""
     with pytest.raises(BadSetting) as raised:
         read_clinics(clinics_file(tmp_path, text), {})
     assert str(raised.value).startswith(f"clinics.toml: {said.format(tmp_path)}")
 
 
-def test_homes_of_one_name_are_apart_on_different_hosts(tmp_path: Path) -> None:
+def test_clinics_on_different_hosts_may_have_the_same_home_path(tmp_path: Path) -> None:
     """SCALE-04: each host has a disk of its own, and none of these homes is looked at here."""
     near = FAR.replace('"far"', '"near"').replace("10.0.0.5", "[fd00::6]")
     file = clinics_file(tmp_path, FAR + 'home = "/srv/home"\n' + near + 'home = "/srv/home"\nruns = 5\n')
@@ -173,7 +175,9 @@ def test_hosts_of_one_dagster_have_its_storage_in_postgresql(tmp_path: Path) -> 
         check_at_server(folder)
 
 
-def test_an_address_of_the_storage_that_dagster_does_not_take_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_of_the_storage_that_dagster_does_not_take_is_reported_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """SCALE-04: with another driver each event of a run would fail."""
     assert problem_of({}) is None
     assert problem_of(STORAGE) is None

@@ -40,7 +40,7 @@ def test_every_command_is_listed_with_a_whole_sentence(name, group):
         (["rehearse", "--against", "nope.json"], "nope.json: this is no report of a rehearsal"),
     ],
 )
-def test_a_batch_or_file_that_does_not_exist_is_one_line(arguments, said, chartferry):
+def test_a_batch_or_file_that_does_not_exist_is_reported_in_one_line(arguments, said, chartferry):
     """Exit 4, nothing done, and no traceback."""
     assert chartferry(*arguments) == (4, "", f"chartferry: {said}\n")
 

@@ -53,13 +53,13 @@ def test_a_folder_that_holds_other_things_is_no_home_and_stays_as_it_is(home, tm
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_home_that_cannot_be_written_is_one_line(tmp_path, capsys):
+def test_a_home_that_cannot_be_written_is_reported_in_one_line(tmp_path, capsys):
     (tmp_path / "home").mkdir(mode=0o500)
     assert run(["--home", str(tmp_path / "home"), "import"]) == 6
     assert "cannot be written" in capsys.readouterr().err
 
 
-def test_a_home_of_another_user_is_one_line_and_left_alone(home, monkeypatch, capsys):
+def test_a_home_of_another_user_is_reported_in_one_line_and_left_alone(home, monkeypatch, capsys):
     monkeypatch.setattr("pipelines.home.folder.os.geteuid", lambda: 4321)
     assert run(["--home", str(home), "import"]) == 6
     err = capsys.readouterr().err
@@ -76,7 +76,7 @@ def test_a_link_that_leads_nowhere_is_no_home(tmp_path, capsys):
     ]
 
 
-def test_a_home_that_cannot_be_made_is_one_line_that_says_what_to_do(tmp_path, capsys):
+def test_a_home_that_cannot_be_made_is_reported_in_one_line_that_says_what_to_do(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert run(["--home", str(tmp_path / "file" / "home"), "import"]) == 6
     assert capsys.readouterr().err.splitlines() == [
@@ -84,7 +84,7 @@ def test_a_home_that_cannot_be_made_is_one_line_that_says_what_to_do(tmp_path, c
     ]
 
 
-def test_a_home_whose_files_duckdb_would_put_elsewhere_is_one_line_and_not_made(tmp_path, capsys):
+def test_a_home_whose_files_duckdb_would_put_elsewhere_is_reported_in_one_line_and_not_made(tmp_path, capsys):
     """STATE-HOME-01: what stands before the `?` would be made a store, outside of the home."""
     home = tmp_path / "what?" / "home"
     assert run(["--home", str(home), "import"]) == 6

@@ -102,7 +102,7 @@ def test_a_lost_client_is_made_anew(own, chartferry):
     assert chartferry("import")[0] == 0
 
 
-def test_a_store_that_cannot_be_opened_is_one_line(own, chartferry):
+def test_a_store_that_cannot_be_opened_is_reported_in_one_line(own, chartferry):
     """CLI-IMPORT-08"""
     (own / "service.duckdb").write_bytes(b"not a store" * 1000)
     code, out, err = chartferry("import")

@@ -115,7 +115,7 @@ def test_a_codebook_gives_words_types_and_options(tmp_path):
     assert items["smoke"]["text"] == "Do you smoke?"
 
 
-def test_a_file_without_questions_is_one_sentence(tmp_path):
+def test_a_file_without_questions_is_reported_in_one_sentence(tmp_path):
     with pytest.raises(UnreadableFile, match=r"^x\.csv: no column of it looks like a question$"):
         drafted(tmp_path, "x.csv", "patient_id,date\np1,2026-03-01\np2,2026-03-01\n")
     with pytest.raises(UnreadableFile, match="a table with a header is expected"):
@@ -174,6 +174,6 @@ def _written(path):
         ('{"resourceType": "Patient"}', "chartferry: q.json: the file must hold Questionnaires only\n"),
     ],
 )
-def test_a_file_without_a_questionnaire_is_one_line(text, said, tmp_path, chartferry):
+def test_a_file_without_a_questionnaire_is_reported_in_one_line(text, said, tmp_path, chartferry):
     (tmp_path / "q.json").write_text(text)
     assert chartferry("questionnaire", "check", tmp_path / "q.json") == (4, "", said)

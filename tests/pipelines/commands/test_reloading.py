@@ -88,7 +88,7 @@ def test_definitions_that_cannot_be_used_are_named_at_the_start_and_once_until_t
     assert asked == [(False, False), (True, True)]
 
 
-def test_the_reason_why_definitions_cannot_be_used_is_one_sentence() -> None:
+def test_the_reason_why_definitions_cannot_be_used_is_reported_in_one_sentence() -> None:
     said = "a feed, a view or a setting cannot be used, and nothing is imported until it is corrected: a.toml: no"
     assert reload.sentence_of(["m", "pipelines.feeds.x.FeedError: a.toml: no\n"]) == said
     assert reload.sentence_of([]) is None

@@ -29,7 +29,7 @@ def test_every_rule_that_a_reason_may_name_is_explained():
     assert rules().keys() - requirements().keys() == OWN
 
 
-def test_rules_have_the_basis_of_the_code_and_short_sentences():
+def test_each_rule_states_the_basis_that_the_code_gives_and_has_short_sentences():
     for resource in RESOURCES.values():
         for rule in resource.rules:
             assert rules()[rule.id].basis == ("interface" if rule.given else "decision"), rule.id

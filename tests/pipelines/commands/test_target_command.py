@@ -54,7 +54,7 @@ def test_the_description_of_the_target_is_also_printed_as_json(chartferry, targe
     assert target.writes == 0
 
 
-def test_a_search_that_gives_everything_is_named(chartferry, target, monkeypatch):
+def test_a_target_whose_search_ignores_the_identifier_is_reported(chartferry, target, monkeypatch):
     target.additions, target.promised = False, ["identifier"]
     target.stored["r1"] = {**json.loads(payment(1)[-1]), "id": "r1"}
     monkeypatch.setattr(target, "found", lambda kind, _: target.of(kind))
@@ -72,7 +72,7 @@ def test_without_a_target_the_bundled_service_of_a_new_home_is_shown(tmp_path, m
     assert {each["step"] for each in found["types"]} == {"batch"}
 
 
-def test_a_target_that_does_not_answer_is_one_line(chartferry, monkeypatch):
+def test_a_target_that_does_not_answer_is_reported_in_one_line(chartferry, monkeypatch):
     monkeypatch.setenv("FHIR_BASE_URL", "http://127.0.0.1:1")
     code, said, error = chartferry("target")
     assert (code, said) == (6, "")

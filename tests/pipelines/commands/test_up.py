@@ -62,7 +62,7 @@ def test_up_answers_at_its_addresses_and_leaves_no_process_behind(tmp_path: Path
     assert gone(home)
 
 
-def test_a_port_that_is_taken_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported_in_one_clear_line(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -156,7 +156,7 @@ def test_a_target_that_cannot_be_used_is_named_before_anything_is_started(
         assert capsys.readouterr() == ("", f"chartferry: {said}\n")
 
 
-def test_settings_of_an_earlier_version_are_named_where_they_lack_what_runs_need(tmp_path: Path) -> None:
+def test_settings_that_an_old_dagster_yaml_lacks_are_named(tmp_path: Path) -> None:
     settings = prepare_dagster_home(tmp_path) / "dagster.yaml"
     assert lacking(settings.parent) == []
     earlier = re.sub(r"^(freshness:\n.*|  free_slots_after.*)\n", "", settings.read_text(), flags=re.MULTILINE)
@@ -171,7 +171,7 @@ def test_settings_of_an_earlier_version_are_named_where_they_lack_what_runs_need
     assert settings.read_text() == earlier
 
 
-def test_a_log_that_has_grown_large_becomes_the_older_one_and_goes_on(tmp_path: Path) -> None:
+def test_a_large_log_is_rotated_while_its_writer_goes_on(tmp_path: Path) -> None:
     log = tmp_path / "daemon.log"
     with log.open("ab", buffering=0) as writer:
         for number in range(6):

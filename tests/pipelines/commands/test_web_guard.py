@@ -100,7 +100,7 @@ def test_a_query_of_another_site_is_refused(port: int, headers: dict[str, str]) 
     assert ask(port, body=QUERY, **{"content_type": JSON, **headers})[0] == 403
 
 
-def test_no_way_of_asking_lets_another_site_change_anything(port: int) -> None:
+def test_no_kind_of_request_lets_another_site_change_anything(port: int) -> None:
     """CLI-CMD-20"""
     address, body = f"/graphql?query={quote(PAUSE)}", json.dumps({"query": PAUSE})
     assert ask(port, "GET", address)[0] == 403

@@ -505,7 +505,7 @@ def test_purge_refuses_a_batch_that_is_not_finished_or_has_open_rejects(home, ta
 
 @pytest.mark.parametrize("at", [0, 1])
 @pytest.mark.parametrize(("is_refused", "said"), [(False, "not finished"), (True, "1 of its rejects is open")])
-def test_no_rows_that_one_of_two_targets_needs_are_purged(
+def test_purge_refuses_rows_that_another_target_still_needs(
     at, is_refused, said, home, target, asked, chartferry, monkeypatch
 ):
     """CLI-CMD-16"""
@@ -522,7 +522,7 @@ def test_no_rows_that_one_of_two_targets_needs_are_purged(
     assert (code, said in err) == (4, True), err
 
 
-def test_a_file_that_was_corrected_in_vain_is_needed_for_its_reject(home, chartferry, asked, monkeypatch):
+def test_purge_refuses_a_file_whose_correction_was_wrong_too(home, chartferry, asked, monkeypatch):
     """CLI-CMD-16, CLI-CMD-04: only the batch with the newest row of the reject is needed, not the first one."""
     payments(home, ("k1", "p1", "wrong"))
     first = asked("import")["batches"][0]["batch_id"]

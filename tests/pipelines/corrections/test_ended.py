@@ -51,7 +51,7 @@ def test_a_discarded_record_in_a_later_file_waits_for_a_person(practice):
 
 
 @pytest.mark.long
-def test_a_record_that_was_loaded_under_another_key_is_not_loaded_under_its_own(practice):
+def test_a_row_whose_record_was_loaded_under_another_key_is_set_aside(practice):
     """LEDGER-07: the next complete export holds the mended row with the key that the source has for it."""
     wrong = ROWS["k2"].replace("2.00", "two")
     practice.take(HEADER + ROWS["k1"] + wrong)
@@ -96,8 +96,8 @@ def test_of_two_rows_with_one_key_a_wrong_one_stays_open_when_the_other_is_loade
     assert practice.rows("SELECT state, attempts FROM reject ORDER BY line") == [("closed", 1), ("closed", 3)]
 
 
-def test_a_row_that_gets_the_key_of_another_record_by_its_correction_does_not_take_its_place(practice):
-    """LEDGER-07, LEDGER-08: a row without a key was but one answer of a response, whose others are in the chart."""
+def test_a_correction_that_gives_a_row_the_key_of_another_record_does_not_replace_that(practice):
+    """LEDGER-07, LEDGER-08: the row was one of several answers of a response, whose others are in the chart."""
     practice.target.stored["q1"] = QUESTIONS
     feed_file(practice.home, "forms", 'kind = "answers"\nfiles = ["forms*"]\nchanged = "supersede"\n', ANSWERS)
     practice.take(ANSWERS + "r1,p1,q1,1,first\n,p1,q1,1,second\n", "forms.csv")
@@ -141,8 +141,8 @@ def test_a_wrong_second_correction_also_says_that_its_reject_was_loaded_already(
 
 
 @pytest.mark.long
-def test_a_correction_that_comes_again_once_its_reject_was_discarded_waits_for_a_person(practice):
-    """LEDGER-07: it was refused before, and the target would take it now."""
+def test_a_correction_for_a_discarded_reject_is_set_aside(practice):
+    """LEDGER-07: the target refused it before, and would accept it now."""
     practice.take(HEADER + ROWS["k2"].replace("2.00", "two"))
     (export,) = practice.export().values()
     fixed = export.replace(b",two,", b",2.00,")
@@ -333,8 +333,8 @@ def test_one_file_with_a_row_and_its_correction_under_another_key_loads_one_of_t
 
 
 @pytest.mark.long
-def test_a_row_with_the_key_of_another_record_goes_at_once_under_a_key_of_its_own(practice):
-    """LEDGER-07, LEDGER-08: its reject says what is there under the key, so that who corrects it means another."""
+def test_a_row_rejected_for_a_known_key_is_loaded_under_a_new_key_without_further_questions(practice):
+    """LEDGER-07, LEDGER-08: its reject names the known record, so that whoever changes the key means another record."""
     practice.take(HEADER + ROWS["k2"])
     practice.take(HEADER + ROWS["k2"].replace("2.00", "5.00"))
     (export,) = practice.export().values()

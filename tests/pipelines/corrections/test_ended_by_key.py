@@ -19,8 +19,8 @@ def tasks(practice):
 
 
 @pytest.mark.parametrize("key", [b"t1-b", b"t 1"])
-def test_a_change_of_a_key_does_not_close_the_reject_of_a_row_that_has_another_key_now(tasks, key):
-    """LEDGER-07: a plain export changes the task that was loaded beside the row; nothing held that one any more."""
+def test_an_update_of_a_key_does_not_close_the_reject_of_a_row_whose_key_was_corrected(tasks, key):
+    """LEDGER-07: a plain export updates the task that was loaded beside the row."""
     tasks.take(TASKS + "t1,first,requested,a\nt1,second,requested,a\n", "call-1.csv")
     (export,) = tasks.export().values()
     head, first, second = export.splitlines(keepends=True)
@@ -42,7 +42,7 @@ def test_a_change_closes_the_reject_of_a_row_that_was_corrected_and_has_its_key_
     assert tasks.rejects() == {"t1": ("closed", 2)}
 
 
-def test_a_row_whose_key_was_known_says_that_this_was_taken_back_since(practice):
+def test_a_reject_for_a_known_key_says_so_once_the_known_record_is_taken_back(practice):
     """LEDGER-08, TAKEN-BACK: the reason named a batch of which nothing is there any more."""
     first = practice.take(TASKS + "t1,first,requested,a\n", "tasks-1.csv")[1]["batches"][0]["batch_id"]
     second = practice.take(TASKS + "t1,second,requested,a\n", "tasks-2.csv")[1]["batches"][0]["batch_id"]
@@ -60,8 +60,8 @@ def test_a_row_whose_key_was_known_says_that_this_was_taken_back_since(practice)
     assert standing == ["second"]
 
 
-def test_a_task_of_the_key_that_a_row_has_now_ends_its_reject_until_it_is_taken_back(tasks):
-    """LEDGER-07: a file without _reject_id has the row right."""
+def test_a_record_with_the_corrected_key_of_a_row_closes_its_reject_until_it_is_undone(tasks):
+    """LEDGER-07: it came in a file without reject ids."""
     tasks.take(TASKS + "t1,first,odd,a\n", "call-1.csv")
     (export,) = tasks.export().values()
     tasks.take(export.replace(b",t1,", b",t2,"), "fixed.csv")

@@ -179,8 +179,8 @@ def test_a_record_with_two_rejects_is_loaded_once_beside_a_third_row_that_is_sti
         assert amounts(practice) == [1, 2]
 
 
-def test_a_row_that_was_wrong_beside_another_for_its_reject_says_that_this_was_loaded(practice, two):
-    """LEDGER-07: it may be the second of two payments, or the same. A person says which."""
+def test_a_second_row_for_a_reject_is_set_aside_once_the_first_was_loaded(practice, two):
+    """LEDGER-07: it may be a second payment, or the same one. A person says which."""
     head, row = two[0].splitlines(keepends=True)
     good, wrong = (row.replace(b",k2,", key) for key in (b",k2-b,", b",k2-c,"))
     practice.take(head + good.replace(b",two,", b",2.00,") + wrong, "split.csv")
@@ -189,7 +189,7 @@ def test_a_row_that_was_wrong_beside_another_for_its_reject_says_that_this_was_l
 
 
 @pytest.mark.long
-def test_a_row_of_the_source_is_set_aside_beside_a_part_of_its_correction(practice, two):
+def test_the_source_row_of_a_partly_loaded_correction_is_set_aside(practice, two):
     """LEDGER-07: of two rows for its reject one was loaded, and one is still wrong."""
     head, row = two[0].splitlines(keepends=True)
     good, wrong = (row.replace(b",k2,", key) for key in (b",k2-b,", b",k2-c,"))

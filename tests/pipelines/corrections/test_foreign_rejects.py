@@ -46,7 +46,7 @@ def test_source_rows_that_another_target_needs_are_not_purged(home, asked, chart
     assert list(home.glob("batches/*/source/payments.csv"))
 
 
-def test_a_correction_goes_to_no_other_feed_where_its_own_is_described_no_more(home, target, asked, chartferry):
+def test_a_correction_whose_feed_file_is_gone_is_not_imported_by_another_feed(home, target, asked, chartferry):
     """CLI-CMD-05: under the keys of another source its records would be others."""
     till = feed_file(home, "till", 'kind = "payments"\nsource = "till"\nfiles = ["till*"]\n', PAYMENTS)
     (home / "inbox" / "till.csv").write_text(PAYMENTS + "k1,p1,x,2026-01-01\n")

@@ -31,8 +31,8 @@ COUNTED = "SELECT lines, header, not_taken, records, accepted, rejected, amount_
     ids=["rows that were not taken", "amounts that were none", "other rows", "fewer rows"],
 )
 @pytest.mark.then_published
-def test_rows_of_every_reading_are_counted(first, then, counts, home, practice):
-    """LEDGER-10: else accepted rows are more than records, and those rejected fewer than none."""
+def test_the_counts_of_a_batch_add_up_after_its_feed_was_changed(first, then, counts, home, practice):
+    """LEDGER-10: otherwise there were more accepted rows than records."""
     (home / "feeds").mkdir()
     for more, amount in (first, then):
         (home / "feeds" / "till.toml").write_text(FEED.replace("{more}", more).replace("{amount}", amount))
@@ -62,10 +62,10 @@ requester_id = {{ constant = "d1" }}
     ids=["another kind", "another source"],
 )
 @pytest.mark.then_published
-def test_a_batch_of_which_nothing_was_sent_is_of_what_its_mended_feed_says(
+def test_a_batch_without_sent_rows_takes_source_and_type_from_its_corrected_feed(
     first, home, target, chartferry, asked, practice
 ):
-    """LEDGER-10: verify compares the bodies that were sent, and the evidence counts the records that were loaded."""
+    """LEDGER-10: a batch of which rows were sent keeps them."""
     feed = home / "feeds" / "till.toml"
     feed.parent.mkdir()
     feed.write_text(first)

@@ -219,7 +219,7 @@ def test_a_step_goes_to_another_worker_once_its_own_gave_no_sign_of_life_whateve
         assert again.decode() == {"step": 1}
 
 
-def test_signs_of_life_go_by_one_connection(redis: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeats_of_a_step_share_one_connection(redis: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of a file that is closed and opened again could be that of a connection of Celery's own loop."""
     beats = list[Any]()
     monkeypatch.setattr(celery_broker, "BEAT_SECONDS", 0.02)

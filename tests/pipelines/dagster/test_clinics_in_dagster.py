@@ -136,7 +136,7 @@ def test_a_code_server_gives_up_only_the_runs_of_its_clinic(tmp_path: Path, monk
         assert found == {north: "FAILURE", south: "STARTED"}
 
 
-def test_nothing_is_green_and_nothing_is_over_of_a_clinic_whose_home_has_vanished(tmp_path: Path) -> None:
+def test_a_clinic_whose_home_has_vanished_fails_its_checks_and_resolves_no_alert(tmp_path: Path) -> None:
     """Its disk may not be mounted: what was broken may still be."""
     home, marker = tmp_path / "home", tmp_path / "told"
     (home / "inbox").mkdir(parents=True)

@@ -80,9 +80,11 @@ def test_the_sensor_of_alerts_runs_by_default_if_an_alert_command_is_set(tmp_pat
     environ = {"CHARTFERRY_HOME": str(tmp_path), "CHARTFERRY_ALERT_COMMAND": "tell"}
     alerts = build_definitions(environ).get_repository_def().get_sensor_def("alerts")
     assert alerts.default_status == dg.DefaultSensorStatus.RUNNING
+    without = build_definitions({"CHARTFERRY_HOME": str(tmp_path)}).get_repository_def().get_sensor_def("alerts")
+    assert without.default_status == dg.DefaultSensorStatus.STOPPED
 
 
-def test_a_sensor_that_looks_no_more_has_no_last_tick(tmp_path: Path) -> None:
+def test_the_last_tick_of_a_sensor_that_is_not_running_is_forgotten(tmp_path: Path) -> None:
     (tmp_path / "dagster").mkdir()
     note_tick(tmp_path, "alerts")
     note_tick(tmp_path, "look")
@@ -341,7 +343,7 @@ def test_a_publication_comes_with_the_verdicts_on_what_is_broken(
         assert made_on.storage_id == newest.storage_id
 
 
-def test_a_broken_report_file_holds_up_no_import_and_is_named(
+def test_a_broken_report_file_fails_the_publication_by_name_and_removes_no_other_asset(
     practice: Practice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     publish_only(monkeypatch)

@@ -54,7 +54,7 @@ def run_of(instance: dg.DagsterInstance, request: dg.RunRequest, status: dg.Dags
     instance.run_storage.add_run(run)
 
 
-def test_the_sensor_notes_what_a_run_was_begun_of_and_asks_again_where_none_was(
+def test_an_object_counts_as_taken_once_its_run_has_begun_and_is_requested_again_otherwise(
     beyond, target, home, asked, monkeypatch
 ):
     """SCALE-03: a process that ends in between, or a run that ends before it begins, loses nothing."""

@@ -101,7 +101,7 @@ def test_a_file_unchanged_for_the_quiet_time_is_taken_at_the_first_look(
 
 @pytest.mark.parametrize("minutes", [5, -5])
 @pytest.mark.parametrize("beyond", [False, True], ids=["of the home", "beyond"])
-def test_a_file_that_is_being_written_at_a_server_whose_clock_is_off_is_not_taken(
+def test_a_growing_file_on_a_server_with_a_wrong_clock_is_not_taken(
     inbox: Path, monkeypatch: pytest.MonkeyPatch, minutes: int, beyond: bool
 ) -> None:
     """SCALE-03: if the server's clock is behind, the file looks minutes old."""

@@ -45,7 +45,7 @@ def db() -> Iterator[duckdb.DuckDBPyConnection]:
         ("this is no SQL", {}),
     ],
 )
-def test_columns_are_followed_to_where_they_come_from(
+def test_the_lineage_of_a_column_names_its_source_columns(
     db: duckdb.DuckDBPyConnection, select: str, expected: dict[str, list[str]]
 ) -> None:
     found = column_lineage(db, select, TABLES)

@@ -45,7 +45,7 @@ def test_imports_have_the_executor_that_is_asked_for_and_other_jobs_have_not(tmp
         assert one.parent_keys == several.parent_keys
 
 
-def test_a_setting_that_is_wrong_or_lacks_its_broker_is_one_sentence(tmp_path: Path) -> None:
+def test_a_setting_that_is_wrong_or_lacks_its_broker_is_reported_in_one_sentence(tmp_path: Path) -> None:
     home = {"CHARTFERRY_HOME": str(tmp_path)}
     with pytest.raises(
         dg.DagsterInvalidDefinitionError, match=r"^CHARTFERRY_EXECUTOR is not one of celery, kubernetes"

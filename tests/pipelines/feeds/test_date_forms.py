@@ -26,7 +26,7 @@ def read(text: str, *forms: str) -> object:
         *(("%m/%d/%Y %I%M %p", "03/01/2026 130 PM"), ("%Y%j", "202660"), ("%Y-%m-%d %H%M%S%f", "2026-03-01 13045123")),
     ],
 )
-def test_figures_that_nothing_parts_have_all_their_places(form: str, text: str) -> None:
+def test_a_date_of_digits_without_separators_needs_all_its_digits(form: str, text: str) -> None:
     """FEED-FILE-09: 1112026 may be the first of November or the eleventh of January; no zero is made up."""
     assert is_date_format(form)
     assert isinstance(read(text, form), ValueFault)
@@ -59,7 +59,7 @@ def test_an_hour_that_contradicts_am_or_pm_is_not_a_time(text: str, found: str |
     assert (None if isinstance(there, ValueFault) else there) == found
 
 
-def test_hours_of_a_half_of_the_day_go_with_the_half() -> None:
+def test_a_format_with_12_hours_needs_am_or_pm() -> None:
     """FEED-FILE-09"""
     assert not is_date_format("%m/%d/%Y %I:%M")
     assert read("03/01/2026 12:30 AM", "%m/%d/%Y %I:%M %p") == "2026-03-01T00:30:00+00:00"

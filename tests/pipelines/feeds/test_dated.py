@@ -18,7 +18,7 @@ def sent_of(resource_type: str, body: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("resource_type", DATED)
-def test_a_member_with_a_time_of_its_own_is_not_the_bodys(resource_type: str) -> None:
+def test_a_time_within_a_nested_element_does_not_count_as_that_of_the_body(resource_type: str) -> None:
     """PAY-15, TASK-15, QR-24."""
     name = DATED[resource_type]
     body: dict[str, Any] = {"resourceType": resource_type, "note": [{"text": f'"{name}":', name: "2020-01-01"}]}

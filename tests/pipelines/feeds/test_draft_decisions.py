@@ -203,7 +203,7 @@ def test_labels_that_blanks_may_part_are_a_decision(cells: tuple[str, ...], line
         ("Patient Count", "101 102 103", None),
     ],
 )
-def test_a_column_with_the_word_patient_is_asked_for_where_it_may_hold_ids(
+def test_a_draft_asks_about_a_column_with_patient_in_its_name_if_it_may_hold_ids(
     name: str, cells: str, line: str | None, tmp_path: Path
 ) -> None:
     """FEED-FILE-08: a task without its patient would be right for the target."""

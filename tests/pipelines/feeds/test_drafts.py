@@ -55,7 +55,7 @@ def test_a_draft_holds_what_can_be_seen_and_loads_as_a_feed(tmp_path: Path) -> N
         ("Receipts March 2026.csv", "Receipts", "Receipts *.csv"),
     ],
 )
-def test_figures_of_an_instrument_are_part_of_a_name(file: str, name: str, pattern: str, tmp_path: Path) -> None:
+def test_digits_of_an_instrument_stay_in_the_drafted_name(file: str, name: str, pattern: str, tmp_path: Path) -> None:
     """FEED-FILE-08: those of a day are not."""
     found = tomllib.loads(draft(written(tmp_path, file, "Beleg;Betrag\nB-1;7,50\nB-2;8,50\n")))
     assert (found["name"], found["files"]) == (name, [pattern])
@@ -202,7 +202,7 @@ def test_a_currency_in_the_name_of_the_amounts_is_asked(name: str, tmp_path: Pat
     assert "the chart counts dollars alone" in said
 
 
-def test_totals_between_the_rows_hide_no_key(tmp_path: Path) -> None:
+def test_a_column_is_drafted_as_key_although_totals_between_the_rows_lack_it(tmp_path: Path) -> None:
     """FEED-FILE-08: their cell is empty; the column of the amounts is no key."""
     rows = "".join(f"T{row};2024-05-0{row};p{row};{row % 3 + 1}5.5\n" + ";;;99\n" * (row == 5) for row in range(1, 9))
     text = draft(written(tmp_path, "register.csv", f"Trans #;Post Date;Patient ID;Payment\n{rows}"), "payments")
@@ -224,7 +224,7 @@ def test_an_issue_trackers_paths_are_no_questions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("around", ["attributes", "fields", "node", "data"])
-def test_an_object_around_all_values_says_nothing(around: str, tmp_path: Path) -> None:
+def test_the_name_of_an_object_around_all_values_is_ignored_in_a_draft(around: str, tmp_path: Path) -> None:
     """FEED-FILE-08: payments were taken for answers, and their amounts for nothing."""
     rows = (
         f'{{"id": {row}, "{around}": {{"receipt": "R{row}", "patient": "p{row % 3}", "amount": "{row}.50",'
@@ -306,7 +306,9 @@ def test_two_ways_to_write_days_that_clash_are_asked(tmp_path: Path) -> None:
     ],
     ids=["spaces after commas", "single quotes", "blanks", "escapes"],
 )
-def test_the_way_rows_are_written_is_seen(content: str, lines: list[str], tmp_path: Path) -> None:
+def test_a_draft_finds_delimiter_quotes_escapes_and_lines_to_skip(
+    content: str, lines: list[str], tmp_path: Path
+) -> None:
     """FEED-FILE-08."""
     text = draft(written(tmp_path, "till.csv", content)).splitlines()
     assert [line for line in text if line.startswith(("skip", "quote", "delim", "escape"))] == lines
@@ -400,7 +402,7 @@ def test_names_with_dots_are_columns_too(tmp_path: Path) -> None:
         ("Pain? (choice={})", "Unchecked", "Checked", ("Sharp", "Dull"), '], by = "display" }  # DECIDE: boxes of'),
     ],
 )
-def test_boxes_of_one_question_are_one_line(
+def test_the_checkbox_columns_of_one_question_are_drafted_as_one_line(
     name: str, no: str, yes: str, options: tuple[str, str], rest: str, tmp_path: Path
 ) -> None:
     """FEED-FILE-08: a box that nobody ticked in the rows seen too."""

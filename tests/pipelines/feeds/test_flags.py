@@ -49,7 +49,7 @@ def test_a_flag_is_no_reference(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["NULL", "null", "None", "NaN", "undefined"])
-def test_a_word_for_nothing_is_no_key_and_no_id_and_the_reason_names_the_key_that_makes_it_empty(
+def test_a_word_for_nothing_as_key_or_id_is_rejected_with_the_setting_that_makes_it_empty(
     word: str, tmp_path: Path
 ) -> None:
     """FEED-FILE-09"""

@@ -181,7 +181,7 @@ def test_a_table_of_people_beside_payments_gives_each_its_patient(tmp_path):
         ),
     ],
 )
-def test_files_that_cannot_be_joined_are_one_sentence(files, feed, said, tmp_path):
+def test_files_that_cannot_be_joined_are_reported_in_one_sentence(files, feed, said, tmp_path):
     with pytest.raises(UnreadableFile) as error:
         read(files, tmp_path, feed, name="t.zip")
     assert str(error.value) == said

@@ -24,14 +24,14 @@ from tests.support.validating import rows, validated
         *("-", "?", "#REF!", "#ERROR!", "#NV", "(blank)", r"\N", "NaT"),
     ],
 )
-def test_keys_of_formulas_totals_and_rows_switched_off_are_refused(text: str) -> None:
+def test_keys_that_come_from_formulas_totals_and_disabled_rows_are_refused(text: str) -> None:
     """FEED-FILE-09"""
     assert isinstance(key(text), ValueFault)
     assert key(text, {text: text}) == text  # as it was taken before
 
 
 @pytest.mark.parametrize("text", ["R-501", "a--b", "total-7", "Subtotal", "sum of 3", "remedy 7", "_", "#1001", "-7"])
-def test_keys_that_look_like_these_are_taken(text: str) -> None:
+def test_keys_that_only_resemble_formulas_and_totals_are_taken(text: str) -> None:
     """FEED-FILE-09"""
     assert key(text) == text
 
@@ -58,18 +58,18 @@ def test_days_outside_the_years_of_records_are_no_dates(text: str) -> None:
         *("1969-12-31", "1969-12-31T19:00", "12/31/1969 16:00", "9999-12-31T23:59:59", "0001-01-01T00:00:00"),
     ],
 )
-def test_a_day_for_none_is_one_in_any_zone(text: str, zone: str) -> None:
+def test_a_placeholder_date_is_recognised_in_any_zone(text: str, zone: str) -> None:
     """FEED-FILE-09: by the day as it is written."""
     assert time(text, Conventions(ZoneInfo(zone), ("%m/%d/%Y %H:%M", "%Y-%m-%d %H:%M"))) is NO_DAY
 
 
-def test_the_moment_1970_began_is_none_by_the_clock_of_the_feed() -> None:
+def test_the_first_moment_of_1970_in_utc_is_a_placeholder_in_any_zone() -> None:
     """FEED-FILE-09"""
     assert time("1970-01-01T01:00", Conventions(ZoneInfo("Europe/Berlin"))) is NO_DAY
     assert time("1970-01-01T02:00", Conventions(ZoneInfo("Europe/Berlin"))) == "1970-01-01T01:00:00+00:00"
 
 
-def test_a_format_that_reads_a_day_of_no_year_of_records_leaves_it_to_a_later_one() -> None:
+def test_a_date_format_that_gives_an_impossible_year_leaves_the_text_to_the_next_format() -> None:
     """FEED-FILE-09"""
     assert time("02.03.0026", Conventions(UTC, ("%d.%m.%Y", "%d.%m.00%y"))) == "2026-03-02"
     assert time("02.03.0026", Conventions(UTC, ("%d.%m.%Y", "%d/%m/%Y"))) is NO_DAY
@@ -103,8 +103,8 @@ def said(text: str, **conventions: object) -> str:
 
 
 @pytest.mark.parametrize("figures", ["9999999999", "9000000000000000", "567993600", "4133980800"])
-def test_figures_that_would_be_seconds_before_1990_or_after_2100_are_no_times(figures: str) -> None:
-    """FEED-FILE-09: the sentence names the key by which they are."""
+def test_numbers_that_would_be_seconds_before_1990_or_after_2100_are_no_times(figures: str) -> None:
+    """FEED-FILE-09: the sentence names the key that allows them."""
     told = said(figures, dates=("unix",))
     assert told.startswith("the day is before 1990 or after 2100, the years of times that are numbers")
     assert "years = [1970, 2199]" in told
@@ -209,10 +209,10 @@ def test_a_record_with_two_days_for_none_is_known_whichever_of_them_the_feed_nam
 
 
 @pytest.mark.parametrize(("number", "readings"), [(3, 4), (4, 5), (8, 2)])
-def test_a_record_is_known_by_few_readings_where_a_feed_names_many_days_for_none(
+def test_the_number_of_former_readings_is_bounded_for_many_placeholder_dates(
     number: int, readings: int, tmp_path: Path
 ) -> None:
-    """FEED-FILE-09, LEDGER-13: as if days had been added at the end of the list, since each reading takes its time."""
+    """FEED-FILE-09, LEDGER-13: each takes time. Kept are those of a list that grew at its end."""
     more = FEED.replace('due = "due"', 'due = "due"\nauthored = "made"')
     days = [f"{year}-12-31" for year in range(9999, 9999 - number, -1)]
     text = f"id,what,status,who,due,made\na,call,requested,d1,{days[0]},{days[-1]}\n"

@@ -54,8 +54,8 @@ def test_a_compressed_file_reads_like_its_content(name: str, content: bytes, tmp
     assert found.warnings == {}
 
 
-def test_no_folder_hides_an_export_in_a_zip(tmp_path: Path) -> None:
-    """Below a folder whose name begins with a dot, files went unread and unsaid."""
+def test_a_file_in_any_folder_of_a_zip_is_read(tmp_path: Path) -> None:
+    """Files below a folder whose name begins with a dot used to be ignored without a message."""
     head = ROWS.splitlines()[0] + "\n"
     more = [head + row + "\n" for row in ROWS.splitlines()[1:]]
     files = {"payments-1.csv": more[0], ".may/payments-2.csv": more[1], "../payments-3.csv": more[2]}

@@ -209,7 +209,9 @@ def test_a_changed_query_ignores_the_watermark_and_reads_all_rows(till, practice
         ),
     ],
 )
-def test_a_database_that_is_away_or_another_is_one_sentence(url, more, said, till, practice, chartferry, monkeypatch):
+def test_a_database_that_is_away_or_another_is_reported_in_one_sentence(
+    url, more, said, till, practice, chartferry, monkeypatch
+):
     """CLI-EXIT-01: exit code 4, nothing sent."""
     till.add(("a", "p1", 1, DAYS[3]))
     till.says(more)

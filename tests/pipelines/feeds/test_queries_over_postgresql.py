@@ -131,7 +131,7 @@ def test_a_database_whose_newest_row_is_older_than_before_sends_nothing(till: Ti
         till.asked(till.feed(), first)
 
 
-def test_a_database_that_is_away_is_one_sentence_without_its_address(till: Till) -> None:
+def test_a_database_that_is_away_is_reported_in_one_sentence_without_its_address(till: Till) -> None:
     """CLI-EXIT-01"""
     away = "postgresql+psycopg://secret:word@/nothing?host=/nowhere"
     with pytest.raises(UnreadableFile) as error:

@@ -304,7 +304,7 @@ def test_a_reason_names_a_line_by_its_file(tmp_path: Path) -> None:
     assert max(rejected(found))[2].startswith("till1.csv, line 4: till1.csv, line 3 is a title")
 
 
-def test_a_last_line_is_no_title_of_the_next_file(tmp_path: Path) -> None:
+def test_the_last_line_of_a_file_in_an_archive_is_no_title_of_the_next_file(tmp_path: Path) -> None:
     """LEDGER-25: no header comes below it in its file."""
     first = PAYMENTS + payment("a") + PAYMENTS + payment("b") + "Thank you\n"
     found = together(tmp_path, first, PAYMENTS + payment("c") + payment("d"))

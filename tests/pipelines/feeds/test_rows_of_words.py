@@ -179,7 +179,7 @@ OTHERS = {
 @pytest.mark.crossed
 @pytest.mark.parametrize("below", OTHERS)
 @pytest.mark.parametrize("size", [3, 2_000])
-def test_rows_of_other_forms_below_a_row_of_words_are_of_another_table(
+def test_rows_of_another_form_below_a_row_of_words_are_rejected_as_another_table(
     below: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LEDGER-25"""
@@ -217,7 +217,7 @@ def test_a_row_of_names_of_columns_begins_another_table_whatever_is_below(tmp_pa
     assert [key for _, key in accepted(found)] == ["R1", "R2"]
 
 
-def test_ids_of_ever_new_forms_are_no_other_table(tmp_path: Path) -> None:
+def test_rows_below_a_row_of_words_are_taken_if_ids_have_no_common_form(tmp_path: Path) -> None:
     """LEDGER-25: they tell nothing of the rows below a row of words."""
     keys = ["9f1c3", "1a2b33", "77f0e", "3c9d9e1", "88a", "5d5d5"]
     found = validated(PAYMENTS + rows(*keys[:4]) + BAD + rows(*keys[4:]), tmp_path)

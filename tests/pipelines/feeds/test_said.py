@@ -100,7 +100,7 @@ def test_utf_8_that_a_feed_reads_as_another_encoding_is_rejected(read: Read) -> 
     ],
     ids=["quote", "skip_spaces", "escape"],
 )
-def test_a_row_that_is_whole_by_another_key_says_which(row: str, key: str, read: Read) -> None:
+def test_the_reason_for_a_broken_row_names_the_setting_by_which_it_is_whole(row: str, key: str, read: Read) -> None:
     """FEED-FILE-02."""
     keys, ((line, _, message),) = read(FEED, HEAD + row + task("b"))
     assert (keys, line) == (["b"], 2)

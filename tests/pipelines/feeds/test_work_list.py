@@ -146,7 +146,9 @@ def test_an_entry_that_cannot_be_is_refused_and_nothing_is_written(row, said, pr
     assert (practice.home / "feeds" / "people.csv").read_text().endswith("P,MRN7,p1")
 
 
-def test_a_file_that_is_no_work_list_and_a_feed_that_is_not_there_are_one_line(practice, chartferry, tmp_path):
+def test_a_file_that_is_no_work_list_and_a_feed_that_is_not_there_are_reported_in_one_line(
+    practice, chartferry, tmp_path
+):
     (tmp_path / "w.csv").write_text("a,b\n1,2\n")
     said = (
         "chartferry: w.csv: this is no work list: it lacks the columns crosswalk, value, rows, entry; save it as"

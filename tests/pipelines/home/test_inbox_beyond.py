@@ -192,7 +192,9 @@ def test_a_dry_run_takes_nothing(beyond, target, chartferry, asked):
     assert asked("import")["totals"]["created"] == 1
 
 
-def test_an_inbox_that_is_out_of_reach_is_one_sentence_and_nothing_is_lost(beyond, target, chartferry, asked, tmp_path):
+def test_an_inbox_that_is_out_of_reach_is_reported_in_one_sentence_and_nothing_is_lost(
+    beyond, target, chartferry, asked, tmp_path
+):
     """SCALE-03"""
     beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")
     if "://" in beyond.place:
@@ -324,7 +326,7 @@ def test_an_unreadable_name_that_no_listing_gets_past_is_named_and_nothing_is_lo
     assert states(asked("import")) == [("payments-2.csv", "finished")]
 
 
-def test_an_inbox_is_no_place_of_batches(beyond, target, chartferry, monkeypatch):
+def test_batches_and_inbox_cannot_be_the_same_place(beyond, target, chartferry, monkeypatch):
     """SCALE-03"""
     monkeypatch.setenv("CHARTFERRY_BATCHES", beyond.place)
     code, out, err = chartferry("import")

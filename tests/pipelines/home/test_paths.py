@@ -12,7 +12,7 @@ from fhir_service.paths import exists, is_file, is_folder, is_link, matching
 ALL = (exists, is_file, is_folder, is_link)
 
 
-def test_a_path_is_known_by_what_it_names(tmp_path: Path):
+def test_the_functions_on_paths_agree_about_folders_files_pipes_and_links(tmp_path: Path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     os.mkfifo(tmp_path / "pipe")

@@ -131,7 +131,7 @@ def test_the_deviation_of_a_small_file_shows_no_amount(before, last, told, ledge
     assert told in said(ledger, feed_of(tmp_path, "[expect]\nhistory = 5"))[0]
 
 
-def test_bounds_of_files_that_are_all_alike_are_not_those_files_alone():
+def test_the_usual_bounds_of_equal_files_leave_some_room():
     assert usual([100] * 20, Decimal(5)) == (75, 125)
     assert usual([0] * 20, Decimal(5)) == (0, 5)
 
@@ -154,7 +154,7 @@ def test_a_draft_says_what_was_seen_and_is_a_feed_file_once_it_is_in_it(ledger, 
     assert feed_of(tmp_path, drafted).file.expect.amount == (Decimal("75.00"), Decimal("125.00"))
 
 
-def test_expectations_make_no_other_feed(tmp_path):
+def test_expectations_do_not_change_the_hash_of_a_feed(tmp_path):
     """They do not decide what a row becomes."""
     assert feed_of(tmp_path).hash == feed_of(tmp_path, "[expect]\nrows = [1, 2]").hash
 

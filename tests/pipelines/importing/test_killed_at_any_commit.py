@@ -128,7 +128,9 @@ COMMITS = [pytest.param(number, marks=[pytest.mark.long] * (number != SURE)) for
 @pytest.mark.publishes("import_batch", "import_row")
 @pytest.mark.parametrize("told", [True, False], ids=["told", "not told"])
 @pytest.mark.parametrize("commit", COMMITS)
-def test_no_commit_is_a_bad_moment_to_be_killed_at(practice, home, target, chartferry, commit, told):
+def test_an_import_killed_at_any_commit_is_readable_and_completed_by_the_next_one(
+    practice, home, target, chartferry, commit, told
+):
     """LEDGER-01, CLI-CMD-03: before its line is in the journal, or between journal and tables."""
     assert is_killed(home, commit, told) or commit > SURE
     all_runs_and_ends(home, target, chartferry, commit % len(READING))

@@ -296,7 +296,7 @@ def test_a_target_that_asks_for_fewer_requests_gets_them_later(folder, target, a
     assert counts(asked("reference", "load", folder))["Patient"] == {"created": 3}
 
 
-def test_a_compressed_file_that_is_not_whole_is_one_line(folder, target, chartferry):
+def test_a_compressed_file_that_is_not_whole_is_reported_in_one_line(folder, target, chartferry):
     import gzip
 
     (folder / "c.ndjson.gz").write_bytes(gzip.compress(b'{"resourceType": "Patient", "id": "p9"}\n' * 100)[:-9])

@@ -301,7 +301,9 @@ def test_a_ledger_is_made_again_from_the_copies_of_its_journal_at_the_store(mach
         pytest.param("silent", "it does not answer, or the connection to it was lost", marks=pytest.mark.long),
     ],
 )
-def test_a_store_that_fails_is_one_sentence_and_nothing_is_lost(machines, target, bucket, monkeypatch, wrong, said):
+def test_a_store_that_fails_is_reported_in_one_sentence_and_nothing_is_lost(
+    machines, target, bucket, monkeypatch, wrong, said
+):
     """SCALE-03: at whatever write, each of them where it is lost or cut; then every row is there once."""
     monkeypatch.setattr(stores, "SECONDS_OF_A_REQUEST", 1)
     monkeypatch.setattr(stores, "TRIES", 1)

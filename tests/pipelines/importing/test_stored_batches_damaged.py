@@ -103,8 +103,8 @@ def test_a_file_of_any_name_is_purged(place, tmp_path, file):
     assert not two.has_source("payments-1")
 
 
-def test_rows_of_a_run_without_a_file_are_no_purged_batch(place, tmp_path):
-    """SCALE-03: a run that ended late kept them after the purge."""
+def test_a_batch_whose_late_run_kept_rows_after_a_purge_does_not_count_as_purged(place, tmp_path):
+    """SCALE-03"""
     one = batches_at(place, tmp_path / "one")
     folder = a_batch(one)
     one.keep("payments-1", *SOURCE)
@@ -137,7 +137,7 @@ def test_a_file_stored_just_after_a_purge_is_removed_by_the_next_one(machines, t
     assert rows_at(machines, "one", batch) == []
 
 
-def test_a_failure_of_the_own_disk_is_none_of_the_store(place, tmp_path, monkeypatch):
+def test_a_failure_of_the_local_disk_is_not_reported_as_one_of_the_store(place, tmp_path, monkeypatch):
     """SCALE-03"""
     store = store_at(place)
     (tmp_path / "file").write_text("rows of p1")

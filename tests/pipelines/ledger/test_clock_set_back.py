@@ -330,8 +330,8 @@ def test_a_process_goes_on_from_what_another_wrote(tmp_path, monkeypatch, segmen
         assert ahead < seen(first)[-1][1] <= first.now()
 
 
-def test_time_passes_while_the_clock_catches_up(tmp_path, monkeypatch):
-    """LEDGER-03: what is waited for since a moment comes to its end."""
+def test_the_ledger_clock_advances_while_the_system_clock_catches_up(tmp_path, monkeypatch):
+    """LEDGER-03: a wait of a certain length ends."""
     with closing(Ledger.open(tmp_path / "ledger.db")) as ledger:
         before = ledger.clock()
         set_clock(monkeypatch, -timedelta(hours=1))

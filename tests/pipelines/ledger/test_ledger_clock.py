@@ -31,7 +31,9 @@ def url(postgres: Any, ledger_on_server: str) -> Iterator[str]:
         yield made
 
 
-def test_times_are_by_the_clock_of_the_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_of_a_ledger_on_a_server_are_by_the_clock_of_that_server(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SCALE-03"""
     monkeypatch.setattr(clock, "ASKED", clock.ASKED.replace("()", "() - interval '7 hours'", 1))
     told = list[datetime]()

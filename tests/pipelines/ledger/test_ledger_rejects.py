@@ -46,7 +46,7 @@ def states(ledger):
     return {row["source_key"]: (row["state"], row["attempts"], row["closed_by_batch"]) for row in rows}
 
 
-def test_a_reject_stands_where_it_was_seen_last_and_its_reasons_add_up(ledger):
+def test_a_reject_belongs_to_the_line_that_had_it_last_and_collects_the_reasons_of_that_file(ledger):
     """LEDGER-07, CLI-CMD-05"""
     for batch in "ab":
         ledger.start_batch(TARGET, batch, feed="payments")

@@ -50,8 +50,8 @@ def test_the_form_of_a_key_is_the_same_under_every_python(text: str, found: str)
 
 
 @pytest.mark.parametrize("sign", ["\u0378", "\U0003fffd", "\ue000", "\u200b"])
-def test_a_sign_that_unicode_may_come_to_compose_is_in_no_key(sign: str) -> None:
-    """FEED-FILE-09: what a later Unicode makes of letters that it adds, an earlier one does not."""
+def test_a_character_that_later_unicode_may_compose_is_refused_in_a_key(sign: str) -> None:
+    """FEED-FILE-09: otherwise the same key could have two forms under different versions."""
     assert isinstance(key(f"k{sign}k"), ValueFault)
 
 

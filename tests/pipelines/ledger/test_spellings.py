@@ -172,8 +172,8 @@ def test_keys_that_were_sent_and_are_refused_today_are_known(home, target, asked
 
 
 @given(st.text(st.sampled_from("aRn7.,0=#-/; +eEt\u00a0\u200b")) | st.sampled_from((*REFUSED, "1,2E+14", "7,0")))
-def test_a_key_that_is_read_otherwise_today_is_not_plain(text: str) -> None:
-    """LEDGER-22: so that the ledger is asked for it."""
+def test_the_database_finds_every_key_that_would_be_read_otherwise_today(text: str) -> None:
+    """LEDGER-22: the ledger is asked for these keys alone."""
     with closing(sqlite3.connect(":memory:")) as database:
         (is_not_plain,) = database.execute(f"SELECT {NOT_PLAIN['sqlite'].format(key='?1')}", (text,)).fetchone()
     assert is_not_plain or key(text) == key(text, decimal=",") == text

@@ -356,7 +356,9 @@ def test_without_a_total_verify_reads_page_by_page(home, other, asked):
         ("{url}/behind/the/proxy", "HTTP 404"),
     ],
 )
-def test_next_links_to_elsewhere_are_one_sentence_and_no_half_answer(home, other, asked, chartferry, links, why):
+def test_next_links_to_other_hosts_are_reported_in_one_sentence_and_give_no_partial_answer(
+    home, other, asked, chartferry, links, why
+):
     """CLI-CMD-17: the token is not sent there, and a single page is not taken for the whole."""
     payments(home, *((f"k{n}", "p1", f"{n + 1}.00") for n in range(5)))
     asked("import")

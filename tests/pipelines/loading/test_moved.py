@@ -95,8 +95,10 @@ def test_a_resource_with_a_records_id_but_without_its_identifier_is_never_change
 @pytest.mark.alike
 @pytest.mark.parametrize("reuse", [False, True], ids=["new ids", "ids of others"])
 @pytest.mark.parametrize("sweep", [False, True], ids=["each", "sweep"])
-def test_again_follows_what_moved_to_ids_of_others(reuse, sweep, batch, home, target, asked, chartferry, monkeypatch):
-    """CLI-CMD-18: what is known of a record stays, but for its id."""
+def test_import_again_finds_resources_that_moved_to_ids_of_other_records(
+    reuse, sweep, batch, home, target, asked, chartferry, monkeypatch
+):
+    """CLI-CMD-18: only the id of a record changes in the ledger."""
     monkeypatch.setattr("pipelines.corrections.missing_resources.READS_WITHOUT_A_SWEEP", 0 if sweep else 500)
     monkeypatch.setattr("pipelines.corrections.moved_resources.VALUES_A_SEARCH", 2)
     lose_ledger(home)
@@ -112,8 +114,10 @@ def test_again_follows_what_moved_to_ids_of_others(reuse, sweep, batch, home, ta
 
 
 @pytest.mark.parametrize(("patient", "there"), [("p1", 1), ("p2", 2)])
-def test_again_at_a_bare_target_knows_what_a_restore_brought_back(patient, there, home, target, asked):
-    """CLI-CMD-18: by the id from before an earlier reload, unless that is another patient's now."""
+def test_import_again_at_a_bare_target_finds_a_former_resource_that_a_restore_brought_back(
+    patient, there, home, target, asked
+):
+    """CLI-CMD-18: by its former id, unless the resource there is another patient's now."""
     target.additions = False
     tasks(home, "k1")
     batch = asked("import")["batches"][0]["batch_id"]

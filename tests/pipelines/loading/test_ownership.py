@@ -130,8 +130,8 @@ def test_superseded_responses_that_cannot_be_taken_back_are_counted_in_one_sente
     assert work.progress.lines == [f"2 {LEFT}"]
 
 
-def test_a_task_that_goes_from_one_patient_to_another_is_ours_before_and_after(work):
-    """LEDGER-08: also where the answer to its update was lost."""
+def test_a_task_whose_patient_an_update_changes_is_recognised_with_the_old_and_the_new_patient(work):
+    """LEDGER-08: also if the answer to its update was lost."""
     work.follow("tasks", "update")
     work.run([task(1)], "one")
     work.target.put_faults = ["lost_after"]

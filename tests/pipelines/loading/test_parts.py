@@ -200,7 +200,7 @@ def test_a_loader_that_takes_the_target_over_waits_for_its_workers(ledger, lease
     assert states(ledger, TARGET) == []
 
 
-def test_holders_that_fell_silent_one_after_another_do_not_keep_the_target_for_ever(ledger, lease, monkeypatch) -> None:
+def test_a_target_is_taken_over_although_its_holders_fell_silent_one_after_another(ledger, lease, monkeypatch) -> None:
     """SCALE-02, LEDGER-10: the leader of a load sends heartbeats less often than its workers."""
     monkeypatch.setattr("pipelines.ledger.lease.SILENCE_SECONDS", 0.1)
     claimed(ledger, lease)

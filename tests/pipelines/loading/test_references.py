@@ -123,7 +123,7 @@ def test_a_patient_whom_a_search_does_not_show_yet_is_read(tmp_path):
         assert home.run([payment(1, "p2"), payment(2, "p1")]).counts == {"created": 2}
 
 
-def test_a_text_that_looks_like_a_reference_is_none(tmp_path):
+def test_a_text_that_looks_like_a_reference_is_not_looked_up(tmp_path):
     """TARGET-08"""
     with working(tmp_path) as (home, _):
         home.follow("tasks")

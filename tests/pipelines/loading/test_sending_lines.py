@@ -72,7 +72,7 @@ def test_a_few_lanes_are_spread_evenly_over_the_lines(lanes: int) -> None:
     assert max(had) - min(had) <= 60
 
 
-def test_few_rows_go_in_as_few_units_as_can_be_under_way() -> None:
+def test_a_few_rows_are_sent_in_as_few_bundles_as_possible() -> None:
     """LIMIT-04"""
     lines = filled(LaneLines(2, 1, 100, set(), NOBODY), [row(number, str(number)) for number in range(160)])
     assert [len(unit) for unit in lines.take(2)] == [100, 60]
@@ -106,8 +106,8 @@ def test_rows_that_wait_do_not_go_once_their_lane_has_stopped() -> None:
     assert not lines.add(row(4, "a"))
 
 
-def test_a_unit_is_bounded_in_size() -> None:
-    """LIMIT-04: a row that is larger than that goes alone."""
+def test_a_bundle_is_bounded_in_size() -> None:
+    """LIMIT-04: a row that is larger is sent alone."""
     large = "x" * (CHARACTERS_A_UNIT // 2 + 1)
     lines = filled(LaneLines(1, 1, 10, set(), NOBODY), [row(number, "a", body=large) for number in range(3)])
     assert not lines.want_rows
@@ -116,7 +116,7 @@ def test_a_unit_is_bounded_in_size() -> None:
     assert keys([first, *lines.take(9)]) == [["k0"], ["k1"]]
 
 
-def test_however_many_lines_are_short_the_bodies_that_wait_are_bounded() -> None:
+def test_the_waiting_bodies_are_bounded_however_many_lines_want_rows() -> None:
     """LIMIT-04"""
     lines, body = LaneLines(64, 64, 1, set(), NOBODY), "x" * CHARACTERS_A_UNIT
     read = 0
@@ -146,8 +146,8 @@ def test_rows_are_read_in_place_of_those_of_a_lane_that_stopped() -> None:
     assert (lines.want_rows, lines.are_empty) == (True, True)
 
 
-def test_a_stopped_lane_is_left_with_all_its_rows() -> None:
-    """LEDGER-01: so that rows are read on, however many lanes stop."""
+def test_rows_of_a_stopped_lane_are_neither_kept_nor_sent() -> None:
+    """LEDGER-01: so that reading goes on, however many lanes stop."""
     stopped: set[str] = set()
     lines = filled(LaneLines(1, 1, 1, stopped, NOBODY), [row(1, "a"), row(2, "a"), row(3, "a"), row(4, "b")])
     [first] = lines.take(9)

@@ -102,8 +102,8 @@ def test_waiting_for_the_request_limit_does_not_keep_bundles_small(at, monkeypat
 
 
 @BY_BATCH
-def test_bundles_do_not_swing_about_a_size_that_was_late(at, monkeypatch):
-    """TARGET-03: where time grows steeply, half of it is quick enough, and all of it never is."""
+def test_bundles_do_not_grow_again_to_a_size_that_was_late(at, monkeypatch):
+    """TARGET-03: half of them are quick, and whole ones never are."""
 
     def is_late(handler, entries):
         seconds = 70 * (len(entries) / 100) ** 3

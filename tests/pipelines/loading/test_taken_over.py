@@ -108,7 +108,7 @@ def test_a_machine_that_slept_asks_before_it_sends(work, monkeypatch):
     [{"state": "updated"}, {"state": "sending", "content_hash": "newer"}, {"state": "planned", "generation": 2}],
     ids=["settled", "being changed", "of another generation"],
 )
-def test_an_old_fact_is_not_written_over_a_newer_one(work, now):
+def test_a_loader_that_was_taken_over_does_not_overwrite_newer_states(work, now):
     """LEDGER-01, LEDGER-10"""
     with work.ledger.lease(TARGET) as lease:
         book = work.book(lease, [payment(1), payment(2)])

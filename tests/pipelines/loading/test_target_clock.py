@@ -89,7 +89,7 @@ def test_a_later_change_in_the_chart_is_not_taken_for_a_lost_update(home, target
     assert asked("verify")["counts"] == {"not updated": 1}
 
 
-def test_a_clock_that_is_ahead_makes_nothing_old(home, imported, asked, monkeypatch):
+def test_a_clock_that_is_ahead_does_not_let_retention_remove_rows(home, imported, asked, monkeypatch):
     """STATE-HOME-03: rows that are removed by age never come back."""
     batch = imported(timedelta(0), "payments-1.csv", PAYMENTS, "k1,p1,5.00,2026-03-01,")
     monkeypatch.setenv("CHARTFERRY_RETENTION_DAYS", "30")
@@ -100,8 +100,8 @@ def test_a_clock_that_is_ahead_makes_nothing_old(home, imported, asked, monkeypa
     assert any((home / "batches" / batch / "source").iterdir())
 
 
-def test_a_clock_that_is_set_right_ends_no_settling_time(home, target, asked, monkeypatch):
-    """LEDGER-08: the first request may be under way yet, and by the clock hours had passed."""
+def test_a_settling_time_is_not_over_because_the_clock_was_corrected(home, target, asked, monkeypatch):
+    """LEDGER-08: the first request may still be under way."""
     target.additions = False
     target.faults = ["lost_before"]
     set_clock(monkeypatch, -AHEAD)

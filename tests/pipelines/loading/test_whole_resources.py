@@ -60,7 +60,7 @@ def test_a_ledger_that_knows_a_resource_by_its_text_knows_it_still(home, drop, a
 
 
 @pytest.mark.parametrize("same", [("1", "1.0", "1.00", "1E0", "10E-1"), ("0", "0.00", "-0", "0E5"), ("1E3", "1000")])
-def test_numbers_of_one_value_are_one_text(same):
+def test_equal_numbers_have_one_canonical_text(same):
     assert len({canonical({"value": Decimal(text)}) for text in same}) == 1
 
 

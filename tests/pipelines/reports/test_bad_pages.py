@@ -210,8 +210,8 @@ def test_a_sweep_of_wrong_pages_fails_with_the_reason(case: str, server: type[Ha
     assert (after.total, after.new, after.changed, after.gone) == (4, 3, 0, 1)
 
 
-def test_pages_that_disagree_with_the_total_are_read_three_times(server: type[Handler], tmp_path: Path) -> None:
-    """REPORT-06: what moved meanwhile may stand still the next time; what is no page is not asked for again."""
+def test_a_sweep_whose_pages_disagree_with_the_total_is_repeated_twice(server: type[Handler], tmp_path: Path) -> None:
+    """REPORT-06: resources may have moved between pages; a malformed page is not requested again."""
     for total, times in ((2, 3), ("2", 1)):
         server.sweeps = 0
         with pytest.raises(TargetUnusable):

@@ -114,7 +114,7 @@ def test_simultaneous_requests_for_the_id_of_a_new_home_get_the_same_id(tmp_path
         ("lost", "it does not answer, or the connection to it was lost"),
     ],
 )
-def test_a_store_that_fails_is_one_sentence_and_the_last_copy_stays(
+def test_a_store_that_fails_is_reported_in_one_sentence_and_the_last_copy_stays(
     bucket: FakeBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: int | str, said: str
 ) -> None:
     """At whatever step: the sentence has neither the store's words nor a secret."""
@@ -177,7 +177,9 @@ class Failing:
         return getattr(self.store, name)
 
 
-def test_places_that_are_none_are_one_sentence(bucket: FakeBucket, tmp_path: Path, monkeypatch) -> None:
+def test_an_unusable_place_of_copies_is_reported_in_one_sentence(
+    bucket: FakeBucket, tmp_path: Path, monkeypatch
+) -> None:
     bucket.wrong = 404
     with pytest.raises(StoreUnusable, match="s3://nobody/x: there is no such bucket or container"):
         store_at("s3://nobody/x").put("a", a_file_in(tmp_path))

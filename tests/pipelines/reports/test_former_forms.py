@@ -102,7 +102,7 @@ def replaced_at_once(world: World, old: dict[str, Any], new: Sequence[dict[str, 
 
 
 @pytest.mark.long
-def test_a_form_that_asks_nothing_else_by_its_linkids_stays_one_questionnaire(world: World) -> None:
+def test_a_form_whose_linkids_keep_their_questions_stays_one_questionnaire(world: World) -> None:
     new = [form(*texts, value=None) for texts in (("Sad?", "Tired?", "In pain?"), ("SAD", "Tired?"), ("Sad?",))]
     new.append(form("Sad?", "Tired?", value=None, title="Mood today"))
     tables = replaced_at_once(world, form("Sad?", "Tired?", value=None), new)
@@ -145,14 +145,14 @@ def test_a_score_of_a_file_keeps_former_answers_where_a_question_that_it_counts_
     assert done.remarks == [f"score: {said}: it has a1."]
 
 
-def test_the_name_of_a_content_stays_the_same(world: World) -> None:
-    """Manifests of earlier imports have it: where another field is read, name it without, or keep both."""
+def test_the_hash_of_a_questionnaire_does_not_change_between_versions(world: World) -> None:
+    """Manifests of earlier imports hold it. If another element is read, leave it out of the hash, or keep both."""
     assert name_of(OLD) == "ea6c719d1fd6"
 
 
 @pytest.mark.long
-def test_a_form_that_came_back_is_the_form_that_it_was(world: World) -> None:
-    """And what a kill left twice is there once."""
+def test_a_form_that_the_target_shows_again_keeps_its_id(world: World) -> None:
+    """A copy that a kill left twice is there once."""
     carry_over(world, "QuestionnaireResponse", {"r1": (START, answers("a1", "a2"))})
     replaced(world)
     swept = folder_of(world.home, TARGET) / "questionnaires.parquet"

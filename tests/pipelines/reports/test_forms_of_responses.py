@@ -127,8 +127,8 @@ def test_two_contents_of_one_version_are_distinguished_by_the_manifest_of_the_ru
 
 
 @pytest.mark.long
-def test_an_address_that_a_questionnaire_had_still_names_it(world: World) -> None:
-    """Whether or not it asks something else at its new one."""
+def test_a_former_url_of_a_questionnaire_still_identifies_it(world: World) -> None:
+    """Whether or not the questionnaire changed with its URL."""
     urls = (f"{URL}/a", f"{URL}/b")
     world.questionnaires = [each | {"url": url} for each, url in zip(each_of_its_own([OLD] * 2), urls, strict=True)]
     batch = named(world, *(name for url in urls for name in (url, f"{url}|7")))

@@ -288,7 +288,7 @@ def test_a_response_names_no_column_and_no_table_that_no_form_has(
         ),
     ],
 )
-def test_an_impossible_kind_of_column_is_one_sentence(
+def test_an_impossible_kind_of_column_is_reported_in_one_sentence(
     world: World, monkeypatch: pytest.MonkeyPatch, column: dict[str, Any], why: str
 ) -> None:
     publish_only(monkeypatch)

@@ -353,9 +353,7 @@ def answered(link: str, *codes: str, **more: Any) -> dict[str, Any]:
     return {"linkId": link, "answer": [{"valueCoding": {"system": "s", "code": code}} for code in codes]} | more
 
 
-def test_answers_are_counted_by_question_and_code_however_deep_they_lie(
-    world: World, only: Callable[..., None]
-) -> None:
+def test_answers_at_any_depth_are_counted_by_question_and_code(world: World, only: Callable[..., None]) -> None:
     only("answer_by_question", "answer_by_code")
     of = {"questionnaire": "http://chart/Questionnaire/q1"}
     free = {"linkId": "story", "answer": [{"valueString": "SECRET"}]}

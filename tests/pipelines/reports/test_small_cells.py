@@ -40,7 +40,7 @@ def shown_of(db: duckdb.DuckDBPyConnection, columns: tuple[ColumnOf, ...], rows:
     return db.execute("FROM main.t ORDER BY ALL").fetchall()
 
 
-def test_a_part_is_measured_at_the_whole_that_it_names(bench: duckdb.DuckDBPyConnection) -> None:
+def test_a_part_is_hidden_if_it_or_the_rest_of_its_declared_whole_is_small(bench: duckdb.DuckDBPyConnection) -> None:
     """REPORT-30: results may be many more than their patients, and few of those judged may be normal."""
     rows = [
         ("a", 500, 12, 200, 100),
@@ -101,8 +101,10 @@ def test_a_percentile_of_few_patients_is_empty(bench: duckdb.DuckDBPyConnection)
 TRAITS = (ColumnOf("who", "VARCHAR", "", "patient"), ColumnOf("sex", "VARCHAR", "", "quasi"))
 
 
-def test_traits_are_shared_by_patients_and_not_by_rows(bench: duckdb.DuckDBPyConnection) -> None:
-    """REPORT-30: one patient with many rows is one; a patient with two traits is known by both."""
+def test_a_trait_is_shown_if_enough_patients_share_it_however_many_rows_they_have(
+    bench: duckdb.DuckDBPyConnection,
+) -> None:
+    """REPORT-30: a patient with two traits could be recognised by the pair."""
     rows: list[tuple[Any, ...]] = [
         *((f"p{number}", "female") for number in range(20)),
         *(("rare", "other") for _ in range(30)),
@@ -116,7 +118,7 @@ def test_traits_are_shared_by_patients_and_not_by_rows(bench: duckdb.DuckDBPyCon
 
 
 @pytest.mark.parametrize("others", [(), (ColumnOf("who", "VARCHAR", "", "patient"), COLUMNS[1])])
-def test_traits_of_no_patient_are_refused(others: tuple[ColumnOf, ...]) -> None:
+def test_a_column_of_traits_needs_a_column_of_patients_in_its_table(others: tuple[ColumnOf, ...]) -> None:
     """REPORT-30"""
     with pytest.raises(BrokenTable, match="the column sex is of the kind quasi: it has to be in a table with a column"):
         shown_tables([replace(BROKEN, columns=(TRAITS[1], *others))])

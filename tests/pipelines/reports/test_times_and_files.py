@@ -142,7 +142,7 @@ def test_absurd_dates_do_not_stretch_the_calendar(world: World) -> None:
     assert world.rows("SELECT min(year), max(year) FROM calendar_day") == [(2026, 2026)]
 
 
-def test_every_rule_stands_with_its_sentence_and_whence(paid: World) -> None:
+def test_the_table_of_rules_has_basis_sentence_and_advice(paid: World) -> None:
     assert paid.rows("SELECT rule_id, basis FROM rule WHERE rule_id IN ('PAY-25', 'FEED-PAY-01', 'QR-CREATE-03')") == [
         ("FEED-PAY-01", "importer"),
         ("PAY-25", "decision"),

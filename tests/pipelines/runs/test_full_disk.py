@@ -147,7 +147,7 @@ def test_other_errors_are_not_taken_for_a_full_disk() -> None:
     assert not disk.is_full(duckdb.IOException("IO Error: No such file"))
 
 
-def test_a_path_that_speaks_of_a_full_disk_is_none(chartferry, home: Path) -> None:
+def test_a_path_with_the_words_disk_full_is_not_taken_for_a_full_disk(chartferry, home: Path) -> None:
     """STATE-HOME-03."""
     missing = home / "old disk full" / "payments.csv"
     code, _, err = chartferry("import", missing)

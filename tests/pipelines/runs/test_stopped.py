@@ -13,7 +13,9 @@ TEXT = "payment_id,patient_id,amount,paid_on,claim_id\nk1,p1,1.00,2026-03-01,\n"
 
 
 @pytest.mark.parametrize("stopped", [KeyboardInterrupt, EOFError])
-def test_a_stopped_command_is_one_line_and_goes_on_when_given_again(stopped, chartferry, home, target, monkeypatch):
+def test_a_stopped_command_is_reported_in_one_line_and_goes_on_when_given_again(
+    stopped, chartferry, home, target, monkeypatch
+):
     """LEDGER-02"""
     (home / "inbox" / "payments.csv").write_text(TEXT)
     with monkeypatch.context() as patched:

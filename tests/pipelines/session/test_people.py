@@ -126,8 +126,8 @@ def reasons(home):
         ]
 
 
-def test_values_that_are_no_identifiers_go_into_no_address(home, other, asked):
-    """TARGET-07: they are too long, or hold more than one line or cell; their rows alone are rejects."""
+def test_values_that_cannot_be_identifiers_are_not_searched_for(home, other, asked):
+    """TARGET-07: they are too long, or hold several lines or cells; only their rows are rejects."""
     put(home, "till.csv", rows("A 1|2", "9" * 70_000, "x\nk9,b"))
     found = asked("import")
     assert (found["totals"]["created"], found["totals"]["rejected"]) == (1, 2)
@@ -184,7 +184,7 @@ def test_a_former_holder_of_an_identifier_and_a_merged_person_are_not_taken(home
     assert paid(other)["k1"] == "Patient/14"
 
 
-def test_an_address_that_cannot_be_sent_is_nothing_sent():
+def test_a_url_that_is_too_long_counts_as_not_sent():
     client = FhirClient("http://127.0.0.1:9", Credentials(token="x"))
     with closing(client), pytest.raises(NotSent) as error:
         client.get("/Patient?identifier=" + "9" * 70_000)

@@ -290,8 +290,8 @@ def test_a_small_file_under_new_keys_that_passed_does_not_let_the_full_export_pa
 
 
 @pytest.mark.long
-def test_rows_that_do_not_go_by_themselves_stop_no_file(home, target, asked, chartferry):
-    """LEDGER-02, LEDGER-07: the source had mended what was put in by hand under other keys."""
+def test_known_rows_that_are_set_aside_anyway_do_not_stop_a_file(home, target, asked, chartferry):
+    """LEDGER-02, LEDGER-07: a person loaded them under other keys before the source corrected them."""
     head = "payment_id,patient_id,amount,paid_on\n"
     put(home, "payments-1.csv", head + "k1,p1,one,2026-03-01\nk2,p1,two,2026-03-01\n")
     asked("import")

@@ -136,7 +136,7 @@ def test_files_are_sorted_only_where_rows_of_a_record_stand_apart(
     ("keys", "together"),
     [("aabb", True), ("abab", False), ("a--b", True), ("a-a", False), ("--", True), ("aaaa", False)],
 )
-def test_rows_stand_together_when_no_other_is_between_them_and_they_are_not_too_many(
+def test_a_file_needs_no_sorting_if_the_rows_of_each_key_are_adjacent_and_few(
     keys: str,
     together: bool,
     known: Snapshot,  # noqa: F811

@@ -351,8 +351,8 @@ def test_a_purged_batch_is_named_and_holds_nothing_up_then(home, target, asked, 
 @pytest.mark.parametrize(
     ("fault", "there", "state"), [("lost_after", [1.0, 2.0], "adopted"), ("lost_before", [], "in_doubt")]
 )
-def test_a_doubt_of_a_bare_target_is_not_sent_by_key_once_that_has_keys(fault, there, state, home, target, asked):
-    """LEDGER-01, LEDGER-08: what arrived, or arrives yet, carries none: a conditional create would make a second."""
+def test_a_row_in_doubt_from_bare_times_is_not_sent_by_a_conditional_create(fault, there, state, home, target, asked):
+    """LEDGER-01, LEDGER-08: the first request carried no identifier, and its resource would not be found."""
     target.additions, target.faults = False, [fault]
     payments(home, ("k1", "p1", "1.00"))
     asked("import")

@@ -169,7 +169,7 @@ def test_a_late_double_of_a_row_without_a_time_is_known_by_that_of_its_first_att
     assert asked("verify")["exit_code"] == 0
 
 
-def test_a_batch_that_is_not_known_is_no_batch_that_agrees(batch, chartferry):
+def test_verify_of_an_unknown_batch_fails(batch, chartferry):
     """CLI-CMD-17"""
     code, out, err = chartferry("verify", "another")
     assert (code, out, err.splitlines()) == (
@@ -193,7 +193,7 @@ def test_a_resource_that_belongs_to_two_rows_is_named(batch, home, asked):
         assert found["exit_code"] == 3
 
 
-def test_pages_that_miss_some_of_what_the_target_counts_are_no_proof(batch, chartferry, monkeypatch):
+def test_verify_fails_if_pages_hold_fewer_resources_than_the_target_counts(batch, chartferry, monkeypatch):
     """CLI-CMD-17"""
     whole = FhirClient.get
 
@@ -220,7 +220,7 @@ def test_a_target_that_refuses_large_pages_is_read_in_its_own(batch, asked, monk
 
 
 @pytest.mark.long
-def test_an_equal_payment_from_before_is_no_double(batch, target, asked):
+def test_an_equal_payment_from_before_the_first_attempt_is_no_double(batch, target, asked):
     made = target.create(dict(only(target, 250)))[1].rpartition("/")[2]
     target.stored[made] |= {"created": "2020-01-01T00:00:00+00:00", "identifier": []}
     found = asked("verify")
@@ -546,8 +546,8 @@ def test_verify_names_planned_rows_that_were_not_sent_and_a_later_import_sends_t
 
 @pytest.mark.long
 @pytest.mark.parametrize("additions", [False], ids=["bare"], indirect=True)
-def test_a_store_from_before_what_was_loaded_again_twice_has_nothing_twice(batch, target, asked):
-    """CLI-CMD-18: without identifiers, each former resource of a record is looked up, if its patient is the same."""
+def test_import_again_after_a_restore_looks_up_all_former_resources_of_a_record(batch, target, asked):
+    """CLI-CMD-18: without identifiers, and only if the patient is the same."""
     before = dict(target.stored)
     for _ in range(2):
         for body in target.of("PaymentNotice"):

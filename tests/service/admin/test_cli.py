@@ -130,7 +130,7 @@ def test_serve_ends_well_however_often_it_is_asked_to(store, until_stdin_closes)
     assert not run_file(store).exists()
 
 
-def test_an_address_in_use_is_one_line(store):
+def test_an_address_in_use_is_reported_in_one_line(store):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -341,7 +341,7 @@ def test_refused_records_are_named_in_a_file_and_the_exit_code(store, tmp_path):
         ("p.ndjson.gz", b"not zipped"),
     ],
 )
-def test_a_file_that_is_no_reference_data_is_one_line_and_loads_nothing(store, tmp_path, name, content):
+def test_a_file_that_is_no_reference_data_is_reported_in_one_line_and_loads_nothing(store, tmp_path, name, content):
     """CLI-SVC-05, CLI-SVC-07: it is a mistake in the command. The refused records of an earlier load stay listed."""
     refused_file = store.with_name("s.duckdb.refused.ndjson")
     refused_file.write_text("earlier\n")
@@ -354,7 +354,7 @@ def test_a_file_that_is_no_reference_data_is_one_line_and_loads_nothing(store, t
     assert refused_file.read_text() == "earlier\n"
 
 
-def test_a_folder_within_the_reference_data_that_cannot_be_read_is_one_line_and_nothing_is_loaded(
+def test_a_folder_within_the_reference_data_that_cannot_be_read_is_reported_in_one_line_and_nothing_is_loaded(
     store, tmp_path, monkeypatch
 ):
     """CLI-SVC-05: otherwise its records would be missing unseen."""
@@ -411,7 +411,7 @@ def test_a_store_that_is_not_there_is_not_made_by_looking(store):
     assert not store.exists()
 
 
-def test_a_file_that_is_no_store_is_one_line_and_left_alone(tmp_path):
+def test_a_file_that_is_no_store_is_reported_in_one_line_and_left_alone(tmp_path):
     file = tmp_path / "letter.txt"
     file.write_text("Dear patient, " * 100)
     result = called("check", "--store", file)

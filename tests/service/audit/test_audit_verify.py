@@ -175,7 +175,7 @@ def test_a_file_that_is_emptied_while_a_process_writes_has_the_head_of_what_it_h
     assert verify(path).exit_code == 4
 
 
-def test_a_time_in_which_nothing_could_be_written_shows_though_nothing_waits(tmp_path: Path) -> None:
+def test_a_gap_in_the_audit_is_marked_even_if_no_record_waited(tmp_path: Path) -> None:
     """EXTRA-OPS-07: the records of reads that were withheld are not written later."""
     full = [False, True, False]
 

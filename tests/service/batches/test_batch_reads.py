@@ -88,7 +88,7 @@ def test_each_entry_needs_its_right(service: Running) -> None:
 
 
 @pytest.mark.parametrize("url", ["Task/", "Task/x/_history", "Patient", "", "http://other/Task", "Task/x/y"])
-def test_an_address_of_nothing_is_not_found(service: Running, url: str) -> None:
+def test_an_entry_with_an_unknown_address_is_answered_404(service: Running, url: str) -> None:
     """EXTRA-BATCH-08."""
     (answer,) = sent(service, get(url))
     assert answer["response"]["status"] == "404"

@@ -84,8 +84,8 @@ def test_the_scopes_of_the_client_decide_what_is_seen(world: World) -> None:
     assert "Open tasks" not in answers.get("/chart").text
 
 
-def test_people_are_named_to_those_only_who_may_read_them(world: World) -> None:
-    """CHART-14: by list, page, panel, and by what a search finds; others see ids. Charges are Claims, and kept so."""
+def test_the_chart_shows_names_and_balances_only_to_clients_that_may_read_them(world: World) -> None:
+    """CHART-14: others see ids. Charges are Claims, and need the right to read Claims."""
     task_id = world.task("p5", owner={"reference": "Practitioner/dr2"})
     response_id = world.answer("p5")
     world.pay(1, "p1")

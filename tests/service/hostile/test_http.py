@@ -81,7 +81,7 @@ def test_bytes_that_are_not_http_are_a_bad_request(service, monkeypatch, name):
 @pytest.mark.parametrize(
     ("more", "said"), [(-200, "_offset"), (50, "request line and headers have more than 65,536 bytes")]
 )
-def test_a_head_is_too_large_by_what_it_says_however_it_arrives(service, more, said, at_once):
+def test_a_request_head_is_too_large_by_its_length_in_whatever_pieces_it_arrives(service, more, said, at_once):
     """COMMON-48: its answer goes neither by the size of what is read at once nor by the moment."""
     request = get(service, start=f"GET /Task?_offset={'x' * (protocol.LARGEST_HEAD + more)} HTTP/1.1")
     address = urlsplit(service.url)
@@ -132,7 +132,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_odd_http_is_answered_like_any_other(service, name):
+def test_odd_but_valid_http_is_answered_as_usual(service, name):
     make, status = ODD[name]
     received = exchanged(service.url, make(service))
     assert statuses(received) == [status], received[:300]

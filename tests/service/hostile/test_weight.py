@@ -53,8 +53,8 @@ def test_a_large_body_is_refused_by_its_announcement(service):
 
 
 @pytest.mark.parametrize("note", ["x" * 40_000, "字" * 13_333], ids=["ascii", "of several bytes a sign"])
-def test_a_task_does_not_grow_for_ever_by_its_notes(service, monkeypatch, note):
-    """Each update adds some, and is kept as a version. It is bytes that count."""
+def test_the_size_of_a_task_with_all_its_notes_is_bounded(service, monkeypatch, note):
+    """Each update adds notes, and each version is kept."""
     monkeypatch.setattr(update, "LARGEST", 100_000)
     path = urlsplit(post(service, "/Task", TEXT).headers["location"]).path
     noted = json.dumps(TASK | {"note": [{"text": note, "authorReference": TASK["requester"]}]}, ensure_ascii=False)

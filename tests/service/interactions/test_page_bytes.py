@@ -120,7 +120,7 @@ def test_each_reader_has_its_turn_and_no_more_than_the_most_is_fetched_at_once()
     assert (held, 1 < most <= 10) == (0, True)
 
 
-def test_a_page_of_few_waits_for_none_of_many_and_for_no_history() -> None:
+def test_a_small_page_waits_neither_for_a_large_one_nor_for_a_history() -> None:
     lanes = page_bytes.PageLanes(60)
     with lanes.page(100).hold(page_bytes.AT_ONCE), lanes.history(of_one=False).hold(1), lanes.page(10).hold(10):
         pass

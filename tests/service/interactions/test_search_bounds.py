@@ -169,7 +169,7 @@ def test_closing_the_store_ends_the_reads_of_requests(tmp_path: Path) -> None:
     duckdb.connect(path).close()  # it is let go
 
 
-def test_an_error_of_the_server_is_one_line_of_the_log() -> None:
+def test_an_error_of_the_server_is_reported_in_one_line_of_the_log() -> None:
     """ERR-500-02: a traceback of a request that was cancelled went to standard error."""
     failed = (ValueError, ValueError("a value"), None)
     record = logging.LogRecord("uvicorn.error", logging.ERROR, "", 0, "Exception", None, failed)

@@ -38,7 +38,7 @@ def alone(service: Running, query: str, offset: int) -> object:
 
 @pytest.mark.alike
 @pytest.mark.parametrize("query", QUERIES)
-def test_every_page_is_the_one_that_is_read_alone(service: Running, query: str) -> None:
+def test_a_page_read_from_a_stretch_equals_the_page_read_alone(service: Running, query: str) -> None:
     """SEARCH-14: also at the end, behind it, and where a page lies in two stretches."""
     offsets = range(0, ROWS + 3, COUNT - 1)
     assert [page(service, query, at) for at in offsets] == [alone(service, query, at) for at in offsets]

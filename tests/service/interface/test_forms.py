@@ -93,7 +93,7 @@ def by_hand(body: SimpleNamespace) -> dict[str, Any]:
 
 
 @given(bodies)
-def test_the_text_is_what_the_form_says_and_what_is_drawn_stands_in_it(body: SimpleNamespace) -> None:
+def test_a_form_writes_the_body_that_it_describes_and_the_columns_drawn_from_it(body: SimpleNamespace) -> None:
     state: Any = None
     row, sides = maker(FORM, COLUMNS, SIDES)(body, "t1", 7, "importer", Moment(NOW, state, state, str))
     *columns, text = row[5:]
@@ -128,7 +128,7 @@ def test_a_missing_required_element_is_reported() -> None:
         (DrawnValues("note[]", "text"), {"note": ["x"]}),
     ],
 )
-def test_a_list_stands_where_the_path_says_and_nowhere_else(draw: DrawnValues, stored: dict[str, Any]) -> None:
+def test_drawing_a_column_from_a_body_of_another_shape_is_an_error(draw: DrawnValues, stored: dict[str, Any]) -> None:
     """CLI-SVC-10: a body of another shape is not taken for the one that its columns were drawn from."""
     with pytest.raises((TypeError, AttributeError)):
         draw(stored)

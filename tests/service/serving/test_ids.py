@@ -19,7 +19,7 @@ def test_an_id_is_a_uuid_that_begins_with_its_time() -> None:
     assert before <= found.int >> 80 <= time.time_ns() // 1_000_000
 
 
-def test_ids_rise_whoever_asks_for_them() -> None:
+def test_ids_rise_within_each_thread_and_none_is_given_twice() -> None:
     new_id = OrderedIds(at_once=3)
     with ThreadPoolExecutor(4) as threads:
         made = list(threads.map(lambda _: [new_id() for _ in range(500)], range(4)))

@@ -130,7 +130,7 @@ def test_a_single_create_takes_no_statement_and_one_flush_of_the_disk(
 
 
 @pytest.mark.parametrize(("make", "statements_of"), [(task, 4), (lambda n: payment(1), 5)], ids=["task", "payment"])
-def test_many_come_into_the_tables_by_as_many_statements_as_one(
+def test_forty_creates_reach_the_tables_by_as_many_statements_as_one(
     store: Path, monkeypatch: pytest.MonkeyPatch, restless: None, make: Any, statements_of: int
 ) -> None:
     """One statement for each table, and one for the number of the last frame."""
@@ -390,7 +390,7 @@ def test_the_file_is_bounded(store: Path, monkeypatch: pytest.MonkeyPatch, restl
 
 
 @pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 100))])
-def test_tables_are_equal_whichever_way_creates_came(
+def test_the_tables_are_equal_whichever_way_creates_were_stored(
     ready: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """A law: creates ahead of the tables, late sums, reads and crashes leave the tables as if each create had been

@@ -56,14 +56,14 @@ def test_paths_below_the_base_path_need_a_token_as_well(below: Running, path: st
 
 
 @pytest.mark.parametrize("path", ["/records", "/records/fhir r4x/Task", "/records/other/Task", f"{PATH}{PATH}/Task"])
-def test_other_paths_are_unknown(below: Running, path: str) -> None:
+def test_paths_outside_the_base_path_are_unknown(below: Running, path: str) -> None:
     """ERR-404-04."""
     assert below.client.get(path).status_code == 404
 
 
 @pytest.mark.alike
 @pytest.mark.parametrize("base", ["/Task", "/chart", "/auth"])
-def test_a_base_that_is_called_like_a_path_of_the_service_hides_none(tmp_path: Path, base: str) -> None:
+def test_a_base_path_named_like_a_path_of_the_service_hides_neither(tmp_path: Path, base: str) -> None:
     """COMMON-18."""
     with running(tmp_path, base_url=f"https://clinic.example{base}") as service:
         made = service.client.post(f"{base}/Task", json=task(1)).headers["location"]

@@ -184,7 +184,7 @@ def test_a_client_that_writes_repeatedly_is_waited_for_while_no_other_request_wa
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_each_work_has_one_turn_each_row_keeps_its_order_and_none_waits_for_two_large_turns(seed: int) -> None:
+def test_each_request_has_one_turn_in_order_and_small_ones_wait_for_at_most_one_large_turn(seed: int) -> None:
     dice, found = random.Random(seed), WriterQueue()
     put: list[Work] = []
     done: list[Work] = []
