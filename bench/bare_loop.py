@@ -41,7 +41,7 @@ Body = dict[str, Any]
 CsvRow = dict[str, str]
 
 
-# --- What is checked on both sides ------------------------------------------------------------------
+# --- Checks of both sides ---------------------------------------------------------------------------
 
 
 class Shape(BaseModel):

@@ -108,7 +108,7 @@ def feed_text(form: str, more: str) -> str:
     return f'name = "till"\nkind = "payments"\n{files}format = "{form}"\n{more}[columns]\n{columns}'
 
 
-# --- What is measured -------------------------------------------------------------------------------
+# --- Measuring ---------------------------------------------------------------------------------------
 
 
 def read(form: str, path: Path) -> None:

@@ -92,7 +92,7 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-# --- What is measured -------------------------------------------------------------------------------
+# --- Measuring ---------------------------------------------------------------------------------------
 
 
 def whole_import(

@@ -156,7 +156,7 @@ def figures(taken: list[float], seconds: float) -> Row:
     }
 
 
-# --- What is measured -----------------------------------------------------------------------------
+# --- Measuring -------------------------------------------------------------------------------------
 
 
 def creates(url: str, headers: dict[str, str], seconds: float) -> Iterator[Row]:

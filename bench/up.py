@@ -1,4 +1,4 @@
-"""What `chartferry up` costs while nothing happens, and how soon it acts.
+"""The cost of an idle `chartferry up`, and how soon it acts.
 
 `python -m bench.up` prints all measures as JSON, `python -m bench.up idle mended` two of them. Processor seconds are
 those of all its processes together; memory is their proportional share (PSS).

@@ -63,7 +63,7 @@ _store: Callable[[Command], Command] = click.option(
 
 
 class _Command(click.Command):
-    """A command that ends with one line at Ctrl-C or SIGTERM, and puts away what it had begun to write."""
+    """A command that ends with one line at Ctrl-C or SIGTERM, and removes what it had begun to write."""
 
     def invoke(self, context: click.Context) -> Any:
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -125,7 +125,7 @@ def serve(until_stdin_closes: bool, shared_socket: int | None, **flags: Any) -> 
 
 
 def _once_free(store: Path | None, serve: Callable[[], None]) -> None:
-    """Serve, once a command or a service that is ending has closed the store; not if a service has it for longer."""
+    """Serve once a command or an ending service has closed the store. Raises StoreBusy if a service keeps it."""
     from fhir_service.store.opening import StoreBusy
 
     for looks_left in reversed(range(_LOOKS_OF_SERVE)):

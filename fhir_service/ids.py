@@ -1,7 +1,7 @@
 """Ids that the service issues: UUIDs of version 7, which begin with their time (RFC 9562, section 5.7).
 
-What is stored together has ids that stand together, so that an index on ids grows at its end however large it is.
-They tell when a resource was made, as `meta.lastUpdated` does; they are no secrets, and none is made of them.
+Resources that are stored together have neighbouring ids, so that an index on ids grows only at its end.
+An id shows when its resource was made, as `meta.lastUpdated` does. Ids are no secrets, and no secret is made of them.
 """
 
 import os

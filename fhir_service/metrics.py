@@ -61,7 +61,7 @@ class Metrics:
         self._again.inc()
 
     def text(self) -> bytes:
-        """The counters: of all processes behind this address."""
+        """Return the counters of all processes behind this address."""
         if not self._shared:
             return generate_latest(self._registry)
         registry = CollectorRegistry()

@@ -23,7 +23,7 @@ class SettingError(ValueError):
 class Settings:
     """Everything that can be set. `max_body`, `max_batch` and `cache` are bytes, `memory_limit` is the database's.
 
-    read_seconds: that what a request reads from the store may take.
+    read_seconds: how long the reads of one request may take.
     cache: for bodies of resources that were read; 0 for none. A store that other processes may write to has none.
     workers: processes that serve one PostgreSQL store behind one address.
     """
@@ -83,7 +83,7 @@ class Settings:
         return store.with_name(f"{store.name}.audit.ndjson") if store else Path("fhir-service.audit.ndjson").absolute()
 
     def bound_to(self, port: int) -> "Settings":
-        """These settings with the port that was really bound."""
+        """Return these settings with the port that was bound."""
         return replace(self, port=port)
 
     def environ(self) -> dict[str, str]:
@@ -93,7 +93,7 @@ class Settings:
 
     @classmethod
     def read(cls, environ: Mapping[str, str], **flags: Any) -> "Settings":
-        """Settings from flags (None: not given) and an environment. Raises SettingError."""
+        """Return the settings from flags (None: not given) and an environment. Raises SettingError."""
         values: dict[str, Any] = {name: flag for name, flag in flags.items() if flag is not None}
         for one in fields(cls):
             text = environ.get(PREFIX + one.name.upper())
@@ -133,7 +133,7 @@ def _parsed(name: str, text: str) -> Any:
 
 
 def _placeholder(text: str) -> bool:
-    """Part of a host name: what may stand in `http://schemas.{vendor}.com`."""
+    """True if a text can be a part of a host name, as in `http://schemas.{vendor}.com`."""
     return bool(re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?", text))
 
 

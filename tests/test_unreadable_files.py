@@ -40,7 +40,7 @@ def bad_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bad_import(bad_home, tmp_path_factory) -> dict[str, Any]:
-    """What an import of all of them, and a good one, says."""
+    """The output of an import of all unreadable files, and a good one."""
     inbox, said, noted = tmp_path_factory.mktemp("inbox"), io.StringIO(), io.StringIO()
     for name, content in UNREADABLE_FILES.items():
         (inbox / name).write_bytes(content)

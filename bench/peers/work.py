@@ -1,4 +1,4 @@
-"""What is measured: the rows of the table, and how each sends its requests and judges the answers."""
+"""The rows of the table: the work that is measured, how requests are sent, and how answers are judged."""
 
 import itertools
 import json

@@ -26,7 +26,7 @@ NOT_REFERENCE_DATA = 2
 
 
 def _load(service: Service, arguments: Arguments) -> Result:
-    """`counts` by type, how many were refused and the file that names them (None when none was)."""
+    """Load reference data. Return `counts` by type, how many were refused, and the file that lists these or None."""
     paths = [Path(path) for path in arguments["paths"]]
     try:
         apart = _foreign(files(paths), arguments.get("refuse_foreign", False))
@@ -80,14 +80,14 @@ def _copy(service: Service, arguments: Arguments) -> Result:
 
 
 def _names(service: Service, _: Arguments) -> Result:
-    """`names` of the practitioners and groups that have one, by reference."""
+    """Return `names`: those of practitioners and groups, by reference."""
     named = select(RECORD.c.reference, RECORD.c.display).where(RECORD.c.type.in_(NAMED), RECORD.c.display.is_not(None))
     with service.store.read() as connection:
         return {"names": {row.reference: row.display for row in connection.execute(named.order_by(RECORD.c.reference))}}
 
 
 def _tell(service: Service, arguments: Arguments) -> Result:
-    """`rows`: how many were written to the file `to`."""
+    """Write data to the file `to`. Return the number of `rows`."""
     file = Path(arguments["to"])
     try:
         return {"rows": tell(service.store, arguments["name"], file)}

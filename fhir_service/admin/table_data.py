@@ -18,7 +18,7 @@ AT_ONCE = 1_000
 
 
 def charges(connection: Connection) -> Iterator[dict[str, Any]]:
-    """Yield each charge: its claim, what payments have covered of it, and what copayments name it, in cents."""
+    """Yield each charge, in cents, with the sum that payments have covered, and the sum of its copayments."""
     copaid = (
         select(PAYMENT.c.claim, func.sum(PAYMENT.c.cents).label("cents"))
         .where(PAYMENT.c.claim.is_not(None))

@@ -251,8 +251,8 @@ class ExaminedFile:
 def examine(current: Sequence[Path], former: Sequence[Path], noted: Collection[str] = ()) -> list[ExaminedFile]:
     """Examine files that may be written meanwhile, and former ones that were moved away: each, and how they join.
 
-    noted: hashes of lines that must be in one of them, or right before its first, since somebody noted them down.
-    That of no line is in each.
+    noted: hashes that somebody noted down. The line of each must be in one of the files, or right before its first
+    line. The hash that stands for an empty file is in each.
     """
     examined = [*(_current(path, noted) for path in current), *(_examined(path, None, noted) for path in former)]
     for one in examined:
@@ -277,7 +277,7 @@ def _current(path: Path, noted: Collection[str]) -> ExaminedFile:
 
 
 def _examined(path: Path, head: FileHead | None, noted: Collection[str]) -> ExaminedFile:
-    """Examine one file; where its head is known, that the line which ends there is the head's."""
+    """Examine one file. If its head is known, check that the line at the size in the head has the hash in the head."""
     found, reached, at_head = ExaminedFile(path, hashes={NOTHING}), 0, NOTHING
     walk = _Walk(found)
     with _opened(path) as file:
@@ -304,7 +304,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 class _Walk:
-    """Goes through the lines of a file and notes where one does not follow the one before."""
+    """Walk through the lines of a file, and note each line that does not follow the one before."""
 
     def __init__(self, found: ExaminedFile) -> None:
         self._found, self._begun = found, False
@@ -383,7 +383,7 @@ def _begins_before(path: Path, offset: int, since: datetime) -> bool:
 
 
 def goes_on(path: Path) -> bool:
-    """True if lines from before were moved away: a file goes on from another one, or is not there."""
+    """True if earlier lines were moved away: a file continues another one, or is missing."""
     try:
         with path.open("rb") as file:
             first = file.readline()

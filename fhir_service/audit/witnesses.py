@@ -1,8 +1,8 @@
 """Witnesses: the versions of resources that a process is about to store beside others.
 
-Who is killed between a commit and its record in the audit leaves them in `<audit>.witnesses`, which names what this
-process, and no other one, may have stored. They are written before each commit, and not flushed: as the audit, they
-outlive the process, not the machine. A process that ends by itself removes its file.
+A process that is killed between a commit and its record in the audit leaves them in `<audit>.witnesses`. That file
+names the versions that only this process may have stored. They are written before each commit, and not flushed: like
+the audit, they outlive the process, not the machine. A process that ends by itself removes its file.
 """
 
 import errno

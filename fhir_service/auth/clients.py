@@ -91,7 +91,7 @@ class Auth:
         self.together = SharedLookups(self.look_up)
 
     def caller(self, authorization: str | None) -> Caller:
-        """The caller of a request with this Authorization header. Raises FhirError(AUTHENTICATION)."""
+        """Return the caller of a request with this Authorization header. Raises FhirError(AUTHENTICATION)."""
         digest = hash_of(authorization)
         # Only a process that writes alone hears of every token that ends before its time.
         met = None if self._store.dialect.shared else self._cache.get(digest)
@@ -131,7 +131,7 @@ class Auth:
         return found
 
     def add_client(self, name: str, scope: str = EVERYTHING, keys: str | None = None) -> dict[str, str]:
-        """A new client: `client_id`, `client_secret` (never shown again) and `scope`. Raises ScopeError and BadKeys.
+        """Add a client: return its `client_id`, `client_secret` (only here) and `scope`. Raises ScopeError and BadKeys.
 
         keys: a JWKS or its address, of a client that signs and has no secret.
         """

@@ -78,7 +78,7 @@ def money(cents: int) -> str:
 
 
 def moment(time: str | datetime) -> str:
-    """A time as a person reads it, in UTC: `05 Mar 2026 14:30`. A date has no time, part of a date stays as it is."""
+    """Return a time for people, in UTC: `05 Mar 2026 14:30`. A date has no time, part of a date stays as it is."""
     if isinstance(time, datetime):
         return time.astimezone(UTC).strftime("%d %b %Y %H:%M")
     if len(time) < 10:

@@ -8,7 +8,7 @@ from fhir_service.interactions.conditions import literal, pieces
 from fhir_service.interface.datatypes import CONTROLS
 from fhir_service.interface.outcomes import INVALID, FhirError
 
-# An identifier without escapes: what there is almost always, read without a detour.
+# An identifier without escapes. Almost all are like this, and need no further parsing.
 _PLAIN = re.compile(r"identifier=([\w.:/\-]+)\|([\w.:/~\-]+)\Z", re.ASCII)
 
 

@@ -28,7 +28,7 @@ class Preconditions:
     none_match: str | None = None
 
     def check(self, current: CurrentVersion) -> None:
-        """Raises the conflict outcome when the resource changed since."""
+        """Raise the conflict outcome if the resource has changed since."""
         changed = current.updated_at.astimezone(UTC).replace(microsecond=0)
         if self.unmodified_since and changed > self.unmodified_since:
             raise FhirError(CONFLICT)

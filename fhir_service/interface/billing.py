@@ -36,14 +36,14 @@ class Account:
 
 
 def in_order(charges: Iterable[Charge]) -> list[Charge]:
-    """Oldest first, then by id (PAY-CREATE-09, PAY-CREATE-10)."""
+    """Return charges, oldest first, then by id (PAY-CREATE-09, PAY-CREATE-10)."""
     return sorted(charges, key=lambda charge: (charge.created, charge.claim))
 
 
 def allocate(cents: int, charges: list[Charge], claim: str | None = None) -> list[tuple[Charge, int]]:
     """Apply a payment to charges that are in order, a copayment to its claim first; mark them paid.
 
-    Gives each charge that it reaches, and the cents. What is left over waits for later charges.
+    Yield each charge that it reaches, and the cents. What is left over waits for later charges.
     """
     if claim and charges and charges[0].claim != claim:
         charges = sorted(charges, key=lambda charge: charge.claim != claim)

@@ -28,10 +28,10 @@ def check(
     needs: Collection[Needs] = ("payload", "reference"),
     model: type[BaseModel] | None = None,
 ) -> CheckedBody:
-    """Everything that is wrong with a body: its shape (all problems), else what the rules find, in rule order.
+    """Return all problems of a body: those of its shape, or else those that the rules find, in rule order.
 
-    `body` is what `parse_json` gives. Rules that need more than `needs` says are left out; without a `lookup` so are
-    those that need one.
+    `body` is what `parse_json` gives. Rules that need more than `needs` says are not applied.
+    Without a `lookup`, neither are those that need one.
     """
     parsed, problems = shape(model or resource.model, body, resource.name)
     if parsed is None:

@@ -63,7 +63,7 @@ def _is_nothing(value: Any) -> bool:
 
 
 def _nothings(value: Any, path: str) -> Iterator[Problem]:
-    """Null and empty elements are no values (COMMON-42), except the unused objects of a PaymentNotice."""
+    """Yield problems for null and empty elements (COMMON-42), except for the unused objects of a PaymentNotice."""
     if _is_nothing(value):
         yield Problem("COMMON-42", INVALID, path, _NOTHING[type(value)], given=False)
     elif isinstance(value, dict):
@@ -102,7 +102,7 @@ _PATTERNS: dict[str, tuple[str, str]] = {
 
 
 def structural(error: ValidationError, name: str, most: int | None = None) -> list[Problem]:
-    """pydantic's findings as problems of ours, or the first few: rule, FHIRPath and a text that holds no value."""
+    """Return pydantic's findings as problems, or only the first few: rule, FHIRPath and a text without a value."""
     return [
         _structural(found["type"], found["loc"], name)
         for found in error.errors(include_url=False, include_context=False, include_input=False)[:most]

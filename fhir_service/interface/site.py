@@ -65,7 +65,7 @@ class Site:
         return f"{self.base_url}/{resource_type}/{resource_id}"
 
     def fill(self, stored: bytes) -> bytes:
-        """A stored body with this site's values in place of the markers."""
+        """Return a stored body with this site's values in place of the markers."""
         base, vendor, customer = self._values
         return stored.replace(b"\xc2\x91", base).replace(b"\xc2\x92", vendor).replace(b"\xc2\x93", customer)
 

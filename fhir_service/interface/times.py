@@ -8,12 +8,12 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d\Z", re.ASCII)
 _DATETIME = re.compile(
     r"(\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):\d\d:\d\d)(?:\.(\d+))?(Z|[+-](?:0\d|1[0-3]):[0-5]\d|[+-]14:00)\Z", re.ASCII
 )
-# What only the look of the offset may change in.
+# A time in UTC that `instant_text` would write alike, except perhaps for the form of its offset.
 _IN_UTC = re.compile(r"(\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.(?!000000)\d{6})?)(?:Z|\+00:00)\Z", re.ASCII)
 
 
 def parse_instant(text: str) -> datetime:
-    """The instant of a datetime with an offset, in UTC, cut off at the microsecond. Raises ValueError."""
+    """Return the instant of a datetime with an offset, in UTC, cut off at the microsecond. Raises ValueError."""
     match = _DATETIME.match(text)
     if not match:
         raise ValueError("not a datetime with an offset")
@@ -92,7 +92,7 @@ _SEARCH_MINUTE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?:Z|[+-]\d\d:\d\d)\Z", r
 
 
 def search_period(text: str) -> tuple[datetime, datetime]:
-    """The span [start, end) that a date of a query covers, at the precision in which it is written."""
+    """Return the time [start, end) that a date of a query covers, at the precision in which it is written."""
     if _SEARCH_DATE.match(text):
         return _calendar_period(text)
     if _SEARCH_MINUTE.match(text):

@@ -117,7 +117,7 @@ class Chunk:
         """Store nothing beside the records themselves."""
 
     def _records(self, records: list[ReadyRecord]) -> None:
-        """The records as they were loaded."""
+        """Store the records as they were loaded."""
         for record in records:
             kind, note = record.record.type, record.note.id if record.note else None
             row = {"reference": record.reference, "type": kind, "patient": record.patient, "display": record.display}
@@ -139,7 +139,7 @@ class Chunk:
         self.changes, self.changed = Changes(self.tools.next_seq), {}
 
     def _encounters(self, records: list[ReadyRecord]) -> None:
-        """The notes of encounters. A note that an encounter names takes the place of its former one; none is shared."""
+        """Store the notes of encounters. A note that an encounter names replaces its former one. None is shared."""
         named = [record.note.id for record in records if record.note and record.note.id]
         taken = {row[0] for row in self._among(NOTE, "id", set(named), ("id",))}
         twice = Counter(named)
@@ -172,8 +172,8 @@ class Chunk:
                 self._revise("Task", func.strpos(TASK.c.body, old) > 0, old, new)
 
     def _revise(self, name: str, where: ColumnElement[bool], old: str, new: str) -> None:
-        """Make new versions of some resources, with one text in the place of another: a client that has what they were
-        finds by version and time that they have changed.
+        """Make new versions of some resources, with one text in the place of another. A client that has former
+        versions learns of the change by number and time.
         """
         table, last = BODIES[name].c, -1
         columns = [table[column] for column in CURRENT]

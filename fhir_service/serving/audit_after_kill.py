@@ -1,7 +1,7 @@
-"""After a kill: what a service had stored without a record in the audit is put on record by the next one.
+"""After a kill: add the audit records of writes that a service had stored without a record.
 
-Who stored what, and when, is in the store. A service that was killed leaves its run file, by which that is known. Where
-several processes write to a store, one that was killed leaves its witnesses, by which its writes are known from theirs.
+The store tells which client stored each version, and when. A run file that was left behind tells that its service was
+killed. If several processes write to a store, the witnesses of a killed one tell its writes from those of the others.
 """
 
 import logging
@@ -64,7 +64,7 @@ class _Records:
 
 
 def put_on_record(service: Service) -> None:
-    """Add the records that the audit lacks where the service before was killed. It has not left a run file since."""
+    """Complete the audit if the service before was killed. Call it before this service leaves a run file."""
     path, store = service.audit.path, service.settings.store_path
     try:
         if store and (since := _since(path, run_file(store))):
@@ -87,7 +87,7 @@ def _complete_beside_others(service: Service, path: Path, left: LeftWitnesses) -
 
 
 def _complete(service: Service, files: Iterable[Path], since: datetime, writes: Iterable[Witness]) -> None:
-    """Add records of those writes, the versions of each resource in order, that have none in some files."""
+    """Add a record for each write that has none in these files. The versions of a resource come in order."""
     records = _Records(files, since)
     lacking = sorted((write for write in writes if not records.take(write)), key=lambda write: write.updated_at)
     for write in lacking:
@@ -100,10 +100,10 @@ def _complete(service: Service, files: Iterable[Path], since: datetime, writes: 
 
 
 def _since(path: Path, run: Path) -> datetime | None:
-    """Return from when on writes may lack a record in a file; None where the service ended by itself."""
+    """Return the time since which writes may lack a record; None if the service ended by itself."""
     began, noted = _changed(run), _changed(head_file(path))
     if began is None or (exists(path) and not is_file(path)):
-        # What a pipe or a device took cannot be read again.
+        # The lines that a pipe or a device took cannot be read again.
         return None
     return max(began, noted - REACH if noted else began, _moved(path) or began)
 

@@ -48,8 +48,8 @@ def serve(settings: Settings, until_stdin_closes: bool = False, shared_socket: i
     if lacking := traces.start(os.environ):
         print(f"fhir-service: {lacking}", file=sys.stderr, flush=True)
     with contextlib.ExitStack() as stack:
-        # A port that is to be found must be known before the base URL; a given one is taken after the store,
-        # so that a second service over a store hears of the store and not of the port.
+        # Bind port 0 before the base URL is made of its number. Bind a given port after the store is opened: a second
+        # service over a store then reports the store in use, and not the port.
         listening = stack.enter_context(socket.socket(fileno=shared_socket)) if shared_socket is not None else None
         if settings.port == 0:
             listening = stack.enter_context(listen(settings))
@@ -180,7 +180,7 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     def interrupt(self) -> None:
-        """Ctrl-C: the same; pressed again, ends at once."""
+        """Handle Ctrl-C: stop, or end at once if it is pressed again."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
@@ -191,16 +191,17 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Not uvicorn's own handlers, which raise the signal again at the end: the exit code would not be 0."""
+        """Install no handlers of uvicorn: they raise the signal again at the end, and the exit code would not be 0."""
         with asked_by_signals(self.stop, self.interrupt):
             yield
 
 
 @contextlib.contextmanager
 def asked_by_signals(stop: Callable[[], None], interrupt: Callable[[], None]) -> Iterator[None]:
-    """Let SIGTERM and SIGINT ask for the end. Once that is there they change nothing: the rest of it is short.
+    """Within, let SIGTERM and SIGINT ask for the end. Afterwards ignore them: the rest is short.
 
-    The loop's own handlers would go with it, and a second SIGTERM would end the process while its store is closed.
+    Handlers of the event loop would be gone by then, and a second SIGTERM could end the process while it closes its
+    store.
     """
     for number, ask in ((signal.SIGTERM, stop), (signal.SIGINT, interrupt)):
         signal.signal(number, lambda *_, ask=ask: ask())

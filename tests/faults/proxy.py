@@ -132,7 +132,7 @@ class Proxy:
             self._held.append(request)
 
     def deliver(self) -> None:
-        """Hands on what was held, with nobody left to hear the answer."""
+        """Pass on a held request when nobody waits for its answer any more."""
         with self._lock:
             held, self._held = self._held, []
         for request in held:
@@ -205,7 +205,7 @@ def read_message(connection: socket.socket) -> Message | None:
 
 
 def before_send(exchange: Exchange) -> None:
-    """The connection breaks before the target has heard a word."""
+    """Break the connection before the target has received anything."""
     if exchange.fault.dice.random() < 0.5:
         exchange.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORT)
 

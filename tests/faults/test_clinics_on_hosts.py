@@ -1,4 +1,4 @@
-"""Clinics on hosts of their own under one Dagster, none of which shares a disk: the pages and daemon, and two clinics.
+"""One Dagster for two clinics on hosts of their own; the pages and daemon are on a third host. No disk is shared.
 
 A clinic's host is killed with its disk in the middle of a load, and later the other's is cut off from the network. The
 other clinic goes on each time, and the clinic itself once it is reached again.

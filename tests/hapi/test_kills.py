@@ -78,7 +78,7 @@ def in_order(dice: random.Random) -> list[Kill]:
 
 
 def import_killed(home: Path, url: str, hapi: Hapi, moments: Moments, kill: Kill, number: int) -> None:
-    """Begin an import, and kill as asked once its moment has come so many times. A server comes back at once.
+    """Begin an import, and kill as asked once the moment has come so many times. A killed server is restarted at once.
 
     An import whose server was killed goes on until it sends again, and is killed then.
     """

@@ -1,4 +1,4 @@
-"""The moments that kills wait for, at a small target: what the target has then, and what its client has heard."""
+"""The moments at which tests kill: what the target has stored and what its client has received at each."""
 
 import random
 

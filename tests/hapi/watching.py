@@ -17,7 +17,7 @@ the answer was passed on. A search for identifiers is on its way."""
 
 
 class Moments:
-    """The moment that is waited for. then: what is done at it. reached: it has come, and that is done.
+    """The awaited moment. then: the action at it. reached: set once the moment has come and the action is done.
 
     took: the seconds of the last write, of which a random share passes before the server counts as at work.
     """

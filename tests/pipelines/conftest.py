@@ -149,7 +149,7 @@ def ledger_on_server(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | Path]:
-    """Where an empty ledger may be, on each database. STATE-HOME-02"""
+    """The address of an empty ledger, on each database. STATE-HOME-02"""
     if request.param == "sqlite":
         yield tmp_path / "ledger.db"
         return

@@ -43,7 +43,7 @@ def sequence(home, target, capsys, dice):
 
 
 def living(target):
-    """By record, the resources of all its generations that stand."""
+    """Return by record the resources of all its generations that are in force."""
     found = defaultdict(list)
     for named, (kind, name) in target.identified.items():
         system, _, value = named.partition("|")

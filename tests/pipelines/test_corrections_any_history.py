@@ -83,7 +83,7 @@ def ids_in(cell):
 
 
 def is_odd(feed, row):
-    """True if a row cannot be sent as it is."""
+    """True if a row cannot be sent unchanged."""
     return not row[1] or row[2][0] == "x" if feed == "pay" else row[3] == "odd"
 
 
@@ -254,7 +254,7 @@ class History:
         lose_tables(self.home)
 
     def late(self):
-        """What a gateway has held arrives after all."""
+        """Let a request arrive that a gateway has held."""
         self.target.arrives()
 
     def mood(self):

@@ -183,7 +183,7 @@ class History(Sequence):
     # -- what is true
 
     def look(self):
-        """Notes what was read, what stands in the chart, and when it came or was taken back."""
+        """Note what was read, what is in force in the chart, and when each arrived or was taken back."""
         for batch in {path.name for path in (self.home / "batches").glob("*-*")} - {batch for batch, _ in self.read}:
             feed, text = self.texts[batch]
             for line, row in enumerate(csv.DictReader(io.StringIO(text)), 2):

@@ -66,7 +66,7 @@ def paid(target):
 
 
 def published(home, query):
-    """What the tables say, published now."""
+    """Publish, and return the rows of a query."""
     with closing(Ledger.open(home / "ledger.db")) as ledger, pytest.MonkeyPatch.context() as patch:
         publish_only(patch, "payment_reconciliation", "reject", "import_row")
         publish_last_target(home, ledger)

@@ -1,4 +1,4 @@
-"""A marker stands in every name, free text and source-system id of a person; none may leave the places for them.
+"""A marker is in every name, free text and source id of a person. It may be found only in the places for such data.
 
 Those places are the inbox, the batches, the stores and the published tables. Everywhere else is searched after imports
 by the command and by Dagster, of good rows and bad ones, with failures of every kind: logs, event logs, metrics,

@@ -171,7 +171,7 @@ def published_whole(home: Path) -> bool:
 
 
 def pages(up: Standing) -> str:
-    """What Dagster's pages show of every run: its tags and its events."""
+    """Return what Dagster's pages show of every run: tags and events."""
     return json.dumps([(run, up.messages(run["runId"])) for run in up.runs()])
 
 

@@ -1,4 +1,4 @@
-"""One trace from the file to the commit of its records, in which no value of a person stands."""
+"""One trace leads from the file to the commit of its records, and holds no personal value."""
 
 import logging
 import re

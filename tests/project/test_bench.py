@@ -1,4 +1,4 @@
-"""What the benchmarks measure with: a slow line that loses nothing, and the rate of the last tenth of a load."""
+"""The tools of the benchmarks: a slow line that loses nothing, the rate of each tenth of a load, equal tables."""
 
 import json
 import socket

@@ -56,7 +56,7 @@ def test_no_module_imports_more_than_twelve_others_of_ours():
 
 
 def own_attributes(of: ast.ClassDef) -> set[str]:
-    """The attributes that a class sets on itself, but for those that its constructor was given and only keeps."""
+    """Return the attributes that a class sets on itself, except those that its constructor only stores."""
     return {name for function in functions(of) for name in set_by(function)}
 
 

@@ -160,7 +160,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Case:
-    """A body, what is done with it and what comes of it."""
+    """A body, the request with it, and the expected result."""
 
     id: str
     file: str

@@ -16,7 +16,7 @@ _NOW = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?\+00:00\Z")
 
 
 def differences(expected: Any, actual: Any, words: dict[str, str], path: str = "$") -> list[str]:
-    """Where an actual value is not what is expected, one line for each; no line when it is."""
+    """Return a line for each place where the actual value differs from the expected one."""
     match expected:
         case dict():
             return _objects(expected, actual, words, path)

@@ -103,7 +103,7 @@ class DrawnValues:
         """
         Args:
             path: names of elements; `extension[]` is a list, and what follows is asked of each of its values.
-            convert: what becomes of the value.
+            convert: a function that is applied to the value.
             members: the value is a tuple of these members of what stands there.
             required: a resource without it raises KeyError.
         """
@@ -228,7 +228,7 @@ def _static(value: Any) -> _Static:
 
 @dataclass(slots=True)
 class _Source:
-    """The lines of a function, the names that they use, and the expressions of what stands at a path of the form.
+    """The lines of a function, the names that they use, and the expression for the value at each path of the form.
 
     within: True in a list or a `When`, where nothing is absent. leaves: by path, one value or None. lists: by path, a
     list or None, and the form of its values.
@@ -266,7 +266,7 @@ class _Source:
         return [self._kept(f'"" if {absent} else {_joined(pieces)}')] if absent else pieces
 
     def value(self, node: Any, of: str, path: Path) -> tuple[str, list[str]]:
-        """Return when a value is absent, as an expression or nothing, and its pieces."""
+        """Return the condition under which a value is absent (an expression or nothing), and its pieces."""
         if isinstance(node, When):
             return self._when(node, of, path)
         if isinstance(node, Each):

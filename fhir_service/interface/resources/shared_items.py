@@ -1,4 +1,4 @@
-"""Read items once that many responses share: imports send the same few choices again and again, in the same words.
+"""Read each item that many responses share only once: imports repeat the same few choices, in the same words.
 
 All responses with such an item then have the same object. A questionnaire checks it once, and remembers it by its
 identity together with its stored text. Items with a person's own words are never remembered.

@@ -1,4 +1,4 @@
-"""What the HTTP client makes of a target's statement, of none, and of a target that is busy or not there."""
+"""The capability statement of a target: odd, missing, slow, or of a target that is busy or away."""
 
 import httpx
 import pytest

@@ -1,4 +1,4 @@
-"""The way to a target: by a proxy that the environment names, or none; and which certificates are trusted."""
+"""Connections to a target: through a proxy of the environment or directly, and which certificates are trusted."""
 
 import ssl
 from base64 import b64encode

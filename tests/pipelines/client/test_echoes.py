@@ -1,4 +1,4 @@
-"""A target, or what stands before it, that puts what it was sent into its answers: nothing of it is told or kept.
+"""Answers that repeat the request, as gateways do: nothing of them is printed or stored outside the ledger.
 
 But for the words of a refusal, which the ledger keeps and nothing else does.
 """

@@ -1,4 +1,4 @@
-"""Interrupts that end a piece of work at its end: of which signals, in which thread, and what is as before then."""
+"""Interrupts are held back to the end of a piece of work, by signal and thread, and end its waits at once."""
 
 import signal
 import subprocess
@@ -26,7 +26,7 @@ from tests.support.exports import payments
 
 
 class Ended(BaseException):
-    """What a handler raises, as Dagster's does."""
+    """The exception that a handler raises, as that of Dagster does."""
 
 
 def end(number: int, _: FrameType | None) -> None:

@@ -32,7 +32,7 @@ class InLowerCase(FakeTarget):
 
 
 def in_any_case(bodies, query):
-    """What a search finds that compares no letters' case."""
+    """Return the matches of a search that ignores case."""
     asked = {each.lower() for each in SEPARATOR.split(query["identifier"][0])}
     return [body for body in bodies if any(f"{n['system']}|{n['value']}".lower() in asked for n in named(body))]
 

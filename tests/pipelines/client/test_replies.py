@@ -1,4 +1,4 @@
-"""What a target's answers say: of a write, of a resource made, of a page."""
+"""How a target's answers are read: to a write, with a created resource, and as a page."""
 
 import time
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""One deployment of several clinics, of which none holds up another."""
+"""One deployment of several clinics: a failure of one does not stop the others."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What `chartferry --help` says, and what a command says that was given something that is not there."""
+"""The text of `chartferry --help`, and the messages about arguments that name nothing."""
 
 import click
 import pytest

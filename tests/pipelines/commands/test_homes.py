@@ -1,4 +1,4 @@
-"""What a home may be: its owner's, empty or one of ours, and where its name comes from."""
+"""Which folders can be a home, and how a command finds its home."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""The tutorial of docs/feeds.md, followed as it is written: its commands, its output, its feed file."""
+"""The tutorial of docs/feeds.md, executed as written: its commands, its output, its feed file."""
 
 import os
 import re
@@ -43,7 +43,7 @@ def steps() -> Iterator[Step]:
 
 
 def assert_printed(shown: str, said: str) -> None:
-    """That it is as the document says, `...` for lines left out, apart from names that each run has of its own."""
+    """Assert that the output is as documented. `...` matches any lines; names that differ in each run are ignored."""
     wanted = [re.escape(line.rstrip()) for line in ONE_RUNS_OWN.sub("#", said).splitlines()]
     pattern = "".join("(?:.*\n)*?" if line == r"\.\.\." else line + "\n" for line in wanted)
     found = "".join(line.rstrip() + "\n" for line in ONE_RUNS_OWN.sub("#", shown).splitlines())

@@ -1,4 +1,4 @@
-"""What `chartferry up` runs is killed in the middle of imports: the next tick finishes them, nothing double or lost.
+"""Processes of `chartferry up` are killed during imports: the next look finishes them, with nothing lost or double.
 
 Seeded; a new file for each kill. Killed are the process of the run, the daemon, the web server and the service.
 """
@@ -52,7 +52,7 @@ def the_run(up: Standing) -> psutil.Process | None:
 
 
 def sent(home: Path, batch: int) -> int | None:
-    """How many rows of the n-th batch the ledger has by now; None before it has the batch, and once that has ended."""
+    """Return how many rows of the n-th batch the ledger has; None before the batch exists, and once it has ended."""
     if not (home / "ledger.db").exists():
         return None
     with suppress(sqlite3.OperationalError), read_ledger(home, timeout=60) as ledger:

@@ -28,7 +28,7 @@ PAUSED = "{ instance { autoMaterializePaused } }"
     scope="module", params=[False, pytest.param(True, marks=pytest.mark.long)], ids=["alone", "with definitions"]
 )
 def port(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Where a web server over a new home listens; one address beside loopback is named.
+    """The port of a web server over a new home. One address beside loopback is permitted.
 
     `make test` starts it without the code server: what is refused is so before any definition is looked at.
     """

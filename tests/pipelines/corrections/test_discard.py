@@ -1,4 +1,4 @@
-"""Rejects set aside for good: on record, with a reason, or not at all; and where they stand in `status`."""
+"""Discarded rejects: recorded with a reason, or refused without one; and how `status` shows open rejects."""
 
 import json
 import os

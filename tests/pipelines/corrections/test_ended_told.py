@@ -1,4 +1,4 @@
-"""What a reject has said of another, and who heard it: a retry, or the same file again, knows no more than before."""
+"""A reject may say that its record was loaded from elsewhere. Only a row exported after that may be loaded besides."""
 
 import pytest
 

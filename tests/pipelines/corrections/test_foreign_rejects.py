@@ -1,4 +1,4 @@
-"""What is asked for a second time, or in another home: files of unknown rejects, batches that are purged."""
+"""Files of rejects that this home does not know, and commands on batches that were purged already."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What holds for any rejects: marks come off as they were put on, and an export unchanged is nothing new."""
+"""Laws of exported rejects: reading removes exactly the marks, and an unchanged export changes nothing."""
 
 import csv
 import json

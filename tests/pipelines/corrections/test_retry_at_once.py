@@ -1,4 +1,4 @@
-"""Two processes retry the open rejects of one batch at once: each record goes once, and none is lost.
+"""Two processes retry the open rejects of one batch at once: each record is sent once, and no reject is lost.
 
 Both read which rejects are open, and check the records, without the lease. Under the lease, a load decides each record
 anew by what the ledger says of it then, so that the second one finds those of the first.

@@ -1,4 +1,4 @@
-"""What is true of a key after rejects, undo and corrections, on the command line."""
+"""The state of a key after rejects, undo and corrections, by commands."""
 
 import csv
 import gzip

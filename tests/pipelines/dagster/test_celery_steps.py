@@ -57,7 +57,7 @@ class Broker:
 
 
 class Result:
-    """What a step came to: None while it is under way."""
+    """The result of a step; None while it is under way."""
 
     def __init__(self, broker: Broker, name: str) -> None:
         self.id, self.broker, self.result, self.is_revoked = name, broker, None, False

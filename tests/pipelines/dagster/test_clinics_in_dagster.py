@@ -1,4 +1,4 @@
-"""Several clinics in one Dagster: no name of one is another's, and none sees, tells of or deletes another's runs."""
+"""Several clinics in one Dagster: their names differ, and none sees, reports or deletes another's runs."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ WRONG = "payment_id,patient_id,amount,paid_on\nW1,p,1.00,2026-01-05\n"
 
 
 def names_in(home: Path, clinic: str) -> dict[str, set[str]]:
-    """What the definitions of a clinic have names for."""
+    """Return all names in the definitions of a clinic."""
     environ = {"CHARTFERRY_HOME": str(home), "CHARTFERRY_CLINIC": clinic}
     repository = build_definitions(environ).get_repository_def()
     assets = repository.assets_defs_by_key

@@ -1,4 +1,4 @@
-"""What `chartferry` did outside Dagster shows on its pages: partitions with their states, in runs that only tell."""
+"""Imports by `chartferry` appear on the pages of Dagster: partitions with states, by runs that import nothing."""
 
 import shutil
 from collections.abc import Iterator

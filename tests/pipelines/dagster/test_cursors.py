@@ -1,4 +1,4 @@
-"""What anybody can write into a sensor's cursor by Dagster's pages stops no sensor."""
+"""Sensors work with any text that a person writes into their cursor on Dagster's pages."""
 
 import json
 import math

@@ -50,7 +50,7 @@ def plan(instance: dg.DagsterInstance, number: int) -> str:
 
 
 def known_of(instance: dg.DagsterInstance, run_id: str) -> list[Any]:
-    """What Dagster knows of the planned partitions, and what the run's own log holds."""
+    """Return what Dagster knows of the planned partitions, and the log of the run."""
     planned, storage = dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, instance.event_log_storage
     log = [record.event_log_entry for record in storage.get_records_for_run(run_id, of_type=planned).records]
     events = [entry.get_dagster_event() for entry in log]

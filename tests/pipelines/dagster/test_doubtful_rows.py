@@ -1,4 +1,4 @@
-"""Rows that may have been misread, once their records are at the target; and a key that is none."""
+"""Rows that may have been misread although their records are at the target; and a key that too many rows share."""
 
 import csv
 import io

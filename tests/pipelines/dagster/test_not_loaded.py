@@ -1,4 +1,4 @@
-"""What a run tells of a file that was not loaded."""
+"""The reasons that a run reports for a file that was not loaded."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What an OpenLineage server hears of an import: a listener takes it down."""
+"""The events of an import that an OpenLineage server receives, here a listener."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ ROWS = "payment_id,patient_id,amount,paid_on\nQzkeyZq,QzpatientZq,1234.56,2026-0
 
 @pytest.fixture
 def heard() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A server that takes down every event, and what it has heard."""
+    """A server that records every event, and the recorded events."""
     events: list[dict[str, Any]] = []
 
     class Listener(Answers):

@@ -1,4 +1,4 @@
-"""When the sensor publishes the tables: over a Dagster of its own, with runs of which only the events are recorded."""
+"""When the sensor publishes the tables, over a Dagster whose runs consist of recorded events only."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A load that goes on where a killed one ended: its checks are green, and the counts of batch and runs close."""
+"""A load that resumes a killed one: its checks are green, and the counts of batch and runs add up."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What Dagster is told of amounts: sums of so many records that they are nobody's."""
+"""Dagster shows sums of amounts only if enough records are in them to reveal none."""
 
 import os
 from contextlib import closing
@@ -23,7 +23,7 @@ BOTH = {"amount_received", "amount_accepted"}
 
 
 def told(amounts, accepted, created):
-    """The amounts that Dagster is told of a loaded batch of 100 records, each of 1.00. amounts: 0 if not counted."""
+    """Return the amounts that Dagster shows of a loaded batch of 100 records of 1.00. amounts: 0 if not counted."""
     sums = {"amount_received": amounts or 100, "amount_accepted": accepted, "amount_created": created}
     counts = {"records": 100, "accepted": accepted, "created": created} | {name: n * 100 for name, n in sums.items()}
     result = RunResult("b", 1, "payments", "payments.csv", "finished", counts, amounts=amounts)
@@ -103,7 +103,7 @@ def test_no_sums_are_shown_again_after_a_retry_of_a_few_rejects(home, chartferry
 
 
 def told_of_batches(home):
-    """The amounts that Dagster is told of the home's only batch, by stage."""
+    """Return the amounts that Dagster shows of the home's only batch, by stage."""
     environ = dict(os.environ)
     with closing(open_ledger(home, environ)) as ledger:
         [batch] = ledger.batches()

@@ -1,4 +1,4 @@
-"""What the command line did shows in Dagster, though a person said that the clock is right, and times went back."""
+"""Imports by the command line are shown once in Dagster, even if the ledger's times went back after a correction."""
 
 from collections.abc import Iterator
 from contextlib import closing

@@ -67,7 +67,7 @@ def test_line_breaks_are_skipped_together(name: str, tmp_path: Path, monkeypatch
 
 
 def read(path: Path, feed: Feed) -> Any:
-    """What a reader makes of a file: its rows and bad rows, each with line and text, and its counts."""
+    """Return what a reader yields for a file: its rows and bad rows, each with line and text, and its counts."""
     rows: list[Any] = []
     try:
         with reader_of(path, path.name, feed) as reader:

@@ -1,4 +1,4 @@
-"""Control totals as systems write them beside a file: what they say is compared, or said to be none."""
+"""Control totals as systems write them beside a file: compared, or refused as unreadable."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Formats of dates: a text that could be another time than the one that is read is none."""
+"""Formats of dates: a text that a format could read as two different times is refused."""
 
 from datetime import datetime
 from zoneinfo import ZoneInfo

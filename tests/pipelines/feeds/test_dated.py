@@ -1,4 +1,4 @@
-"""The moment that a body gets where its source has none: only an element of its own counts, none of a member in it."""
+"""The time that a body gets if its source has none: only an element of the body itself counts as its time."""
 
 import json
 from typing import Any

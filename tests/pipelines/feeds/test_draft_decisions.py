@@ -1,4 +1,4 @@
-"""What a draft asks a person to decide: headers, encodings, which rows are payments, and answers at the terminal."""
+"""The decisions that a draft leaves to a person: header, encoding, which rows are payments; and `feeds new --ask`."""
 
 import io
 import re

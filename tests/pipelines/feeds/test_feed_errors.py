@@ -1,4 +1,4 @@
-"""What is wrong in a feed file is told with file, key and line."""
+"""Errors in a feed file are reported with file, key and line."""
 
 from pathlib import Path
 

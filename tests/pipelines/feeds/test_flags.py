@@ -1,4 +1,4 @@
-"""`true`, `false` and words for nothing where a key or an id is expected: none, and two records never one for it."""
+"""`true`, `false` and words for nothing are no keys or ids, so that two records never share one."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Keys that a spreadsheet or a program made numbers of: none is taken, since two keys may look like one."""
+"""Keys that a spreadsheet or a program turned into numbers are refused, since two of them may look like one."""
 
 import sqlite3
 from contextlib import closing

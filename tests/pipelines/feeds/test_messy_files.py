@@ -158,7 +158,7 @@ def test_every_messy_file_has_a_draft_or_one_sentence(every: int) -> None:
 
 
 def drafted(path: Path) -> str:
-    """The draft, or the sentence that says why there is none."""
+    """Return the draft, or the sentence that refuses one."""
     try:
         return draft(path)
     except UnreadableFile as error:

@@ -1,4 +1,4 @@
-"""Texts that stand in cells and are no values there: keys of rows that are no records, days that are none."""
+"""Cells that hold no value: keys of rows that are no records, and placeholder dates."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Polluted exports: each record is right, rejected with its line, or its file refused; none is misread unsaid."""
+"""Polluted exports: each record is right or rejected with its line, or the file is refused. No misreading is silent."""
 
 import json
 from collections import Counter
@@ -43,7 +43,7 @@ def outcome(polluted: Polluted, feed: Feed, folder: Path) -> tuple[str, str]:
 
 
 def _misread(key: str, row: dict[str, object], polluted: Polluted) -> str:
-    """What an accepted record says other than the export."""
+    """Return in what an accepted record differs from the export."""
     paid = polluted.truth.get(key)
     if paid is None:
         return "a record that is none"
@@ -58,7 +58,7 @@ def plain_feed(folder: Path, polluted: Polluted) -> Feed:
 
 
 def drafted(polluted: Polluted, folder: Path) -> tuple[str, str]:
-    """What becomes of an export by its own draft; where the draft asks, a wrong guess is no misreading."""
+    """Return the result of an export by its own draft. A wrong guess that the draft asks about is no misreading."""
     path = folder / "till.csv"
     path.write_bytes(polluted.content)
     try:

@@ -58,7 +58,7 @@ class Till:
         return load_feed(path, environ={"TILL_URL": url or self.url})
 
     def asked(self, feed: Feed, after: QueryFile | None = None) -> tuple[QueryFile, list[str]]:
-        """What came, and the keys of its rows."""
+        """Return the batch of queried rows, and their keys."""
         to = self.folder / "rows"
         found = run_query(feed, to, after.mark if after else None, NOW)
         return found, [json.loads(line)[0] for line in to.read_text().splitlines()[1:]]

@@ -1,4 +1,4 @@
-"""What could be misread is said, and a message names the key of the feed file that mends it."""
+"""Rows that could be misread are reported, and the message names the key of the feed file that helps."""
 
 from collections.abc import Callable
 from pathlib import Path

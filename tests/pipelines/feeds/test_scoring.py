@@ -1,4 +1,4 @@
-"""Answers to a questionnaire with a score: each question counts, and what lacks one is told, not refused."""
+"""Answers to a questionnaire with a score: a response that lacks one is accepted with a warning."""
 
 import json
 from collections import Counter

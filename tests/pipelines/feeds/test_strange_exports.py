@@ -1,4 +1,4 @@
-"""Drafts of exports that nobody here made a feed for: each column right, or asked; none wrong without a word.
+"""Drafts of unknown exports: each column is drafted right, or asked about. None is silently wrong.
 
 The headers are those of trackers, billing systems, survey tools and practice systems, as their documentation and public
 examples show them; some were made by somebody who had not seen the code.

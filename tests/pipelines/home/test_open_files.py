@@ -12,7 +12,7 @@ BEGUN = f"from pipelines.home.preparing import check_open_files; check_open_file
 
 
 def limited(arguments: list[str], most: int, allowed: int) -> subprocess.CompletedProcess[str]:
-    """Run Python with so many open files, of which it may raise the number to what is allowed."""
+    """Run Python with a soft and a hard limit of open files."""
     return subprocess.run(
         [sys.executable, *arguments],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most, allowed)),

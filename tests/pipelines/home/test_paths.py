@@ -1,4 +1,4 @@
-"""What a path names, and what cannot be told of it."""
+"""Kinds of paths, and errors for paths that cannot be examined."""
 
 import errno
 import os

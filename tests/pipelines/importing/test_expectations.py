@@ -1,4 +1,4 @@
-"""What a feed expects of its files: late and unusual ones are named, by bounds or by the feed's own history."""
+"""Late and unusual files are named, by bounds in the feed file or by the history of the feed."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What lies in a folder of exports and is no file to import, or has an odd name: said, and the others are imported."""
+"""Entries of an inbox that are no exports, or have odd names: each is reported, and the others are imported."""
 
 import json
 import os

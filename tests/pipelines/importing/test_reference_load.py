@@ -13,7 +13,7 @@ MRN = "http://example.org/mrn"
 
 @pytest.fixture
 def folder(tmp_path):
-    """Three patients, a claim of one, a questionnaire, and lines that are none or of another type."""
+    """A folder with three patients, a claim of one, a questionnaire, and lines that are not to be loaded."""
     made = tmp_path / "reference"
     made.mkdir()
     patients = [

@@ -1,4 +1,4 @@
-"""Machines that are killed at a write to the store of batches: another one goes on, and nothing is lost or doubled."""
+"""Machines that are killed at a write to the store of batches: another one continues, with nothing lost or doubled."""
 
 import json
 import multiprocessing

@@ -67,7 +67,7 @@ def test_the_other_files_of_an_import_go_on_and_the_file_can_come_again(home, ta
 
 
 def said_of(home):
-    """What the standing check says of payments, and what the page does."""
+    """Return what the standing check finds for payments, and the problems on the page."""
     with closing(Ledger.open(home / "ledger.db")) as ledger:
         found = broken_now(ledger, home, datetime.now(UTC)).get("payments", FeedProblems())
     with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as tables:

@@ -1,4 +1,4 @@
-"""Batches without an end: an import of the inbox goes on with them, an import of other files names them."""
+"""Unfinished batches: an import of the inbox continues them, an import of other files names them."""
 
 import json
 import shutil

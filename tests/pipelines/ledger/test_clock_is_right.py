@@ -101,7 +101,7 @@ def test_an_older_file_that_comes_again_takes_nothing_back(home, target, asked, 
 
 @pytest.fixture(params=["in a file", "on a server"])
 def place(request, home) -> Iterator[Path | str]:
-    """Where the ledger of the home is to be."""
+    """The address of the ledger of the home."""
     if request.param == "in a file":
         yield home / "ledger.db"
         return

@@ -1,4 +1,4 @@
-"""A ledger as a file: none, a closed one, an earlier or a newer version, made by several at once."""
+"""A ledger in a file: new, unreadable, of an earlier or a newer version, and made by several processes at once."""
 
 import multiprocessing
 import sqlite3

@@ -1,4 +1,4 @@
-"""Rejects in the ledger: what answers them, where they stand, what settles them. On both databases."""
+"""Rejects in the ledger: which rows answer them, which line they belong to, how they are settled. On both databases."""
 
 from collections.abc import Iterator
 from contextlib import closing

@@ -36,7 +36,7 @@ def put_in(batch: str, line: int) -> Step:
 
 
 def stays(batch: str, line: int) -> Step:
-    """A row that is tried for the reject is known as it is."""
+    """Try a row for the reject whose record is known with this content."""
     return lambda ledger: found_there(ledger, TARGET, batch, {line: [the_reject(ledger)]})
 
 
@@ -53,7 +53,7 @@ def comes_to(batch: str, line: int, key: str, state: str = "created", content: s
 
 
 def repeats(batch: str, line: int, key: str, state: str = "unchanged") -> Step:
-    """A row whose record is there as it is, from another file or line."""
+    """Meet a row from another file or line whose record is there with this content."""
 
     def act(ledger: Ledger) -> None:
         ledger.note_repeats(TARGET, *OF, batch, [Repeat(line, key, state, f"id-{key}", None, None, None)])

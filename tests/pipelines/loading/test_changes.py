@@ -1,4 +1,4 @@
-"""What is changed at a target side by side: one at a time of each note and encounter, none once it cannot be used."""
+"""Parallel changes at a target: one at a time for each note and encounter, and none once the target is unusable."""
 
 import threading
 from collections import Counter

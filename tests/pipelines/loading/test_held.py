@@ -1,4 +1,4 @@
-"""What other batches hold, of all that a ledger can have of them."""
+"""The lanes that unfinished rows of other batches hold, in every state that a ledger can have."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,7 +57,7 @@ OF_ANOTHER = Other("z", "rows")
 
 
 def held_by(ledger: Ledger, folder: Path, others: list[Other], safe: bool) -> HeldLanes:
-    """What others hold of a batch that is loaded."""
+    """Return the lanes of a loaded batch that others hold."""
     with ledger.lease(TARGET) as here, ledger.lease(ELSEWHERE) as there, ledger.transaction():
         for other in (OWN, *others):
             note(ledger, here if other.target == TARGET else there, other)
@@ -88,7 +88,7 @@ def note(ledger: Ledger, lease: Any, other: Other) -> None:
 
 
 def accept(folder: Path, other: Other) -> None:
-    """Each row is in a lane of its own, but for one that batches have in common."""
+    """Accept rows, each in a lane of its own, except for one lane that the batches share."""
     lanes = {line: f"{other.name}:{line}" for line, _ in other.lines()} | (
         {99: "shared"} if other.has == "ended" else {}
     )

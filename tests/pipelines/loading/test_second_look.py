@@ -1,4 +1,4 @@
-"""The second look at rows that a doubt held up: each payment goes once, and none above a balance that is followed."""
+"""The second decision about rows that a doubt held up: each payment is sent once, and none above its balance."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,7 +40,7 @@ KNOWN = {"k1": SimpleNamespace(state="unchanged")}
 
 
 class Judge:
-    """What is not known is sent."""
+    """A judge that sends every unknown row."""
 
     def __init__(self, *_: object) -> None: ...
 
@@ -51,7 +51,7 @@ class Judge:
 
 
 class Book:
-    """What the intake writes down: the keys of rows that are set aside."""
+    """A book of the keys of rows that are set aside."""
 
     def __init__(self) -> None:
         self.known = dict[str, Any]()

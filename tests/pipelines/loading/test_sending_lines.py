@@ -1,4 +1,4 @@
-"""Rows on lines: no lane is in hand twice, none is late, no row is lost; patients are looked at first, lanes stop."""
+"""Rows on lines: no lane is on two lines at once, no row is lost, patients are looked up first, and lanes can stop."""
 
 from collections import Counter
 from random import Random

@@ -96,7 +96,7 @@ def notes(work):
 
 
 def in_notes(responses):
-    """By patient, how many responses stand in each of its notes."""
+    """Return by patient how many responses each note holds."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for body in responses:
         if body["status"] == "completed":

@@ -16,7 +16,7 @@ WAYS = {
 
 
 def of_others(first: str, then: str) -> pytest.MarkDecorator:
-    """Targets of another make, one of which `make test-all` alone tries."""
+    """Targets of another make. One of them is used by `make test-all` only."""
     both = [pytest.param(WAYS[first], id=first), pytest.param(WAYS[then], id=then, marks=pytest.mark.long)]
     return pytest.mark.parametrize("at", both, indirect=True)
 

@@ -1,4 +1,4 @@
-"""A loader that was held up so long that another took its target over, and then goes on: what it knows is old."""
+"""A loader that was held up until another took over its target, and then continues with outdated knowledge."""
 
 import time
 from contextlib import closing

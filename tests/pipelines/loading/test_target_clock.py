@@ -1,4 +1,4 @@
-"""What the target dates is compared with what was sent by the target's clock, however far ahead the ledger's was."""
+"""Times that the target gives are compared by the target's clock, however wrong the ledger's clock was."""
 
 import json
 from datetime import UTC, datetime, timedelta

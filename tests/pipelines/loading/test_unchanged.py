@@ -1,4 +1,4 @@
-"""Rows that are told at once to be unchanged: what is found and written of them is as if each was judged singly."""
+"""Rows found unchanged in bulk: the ledger is as if each had been decided by itself."""
 
 import json
 import random
@@ -206,7 +206,7 @@ def write(path: Path, rows: list[tuple[Any, ...]], schema: pa.Schema) -> None:
 
 
 def outcome(ledger: Ledger, batch: BatchRun, drawn: Drawn, updates: list[Any]) -> dict[str, Any]:
-    """What the intake of a batch gives and writes, of rows none of which is sent."""
+    """Return what the intake of a batch yields and writes, if none of its rows is sent."""
     progress = Moved()
     load = Load(batch, cast(Any, None), Capabilities(), drawn.step, ledger, cast(Any, None), progress)
     book = Book(load)

@@ -103,7 +103,7 @@ class World:
             raise Fault(what)
 
     def listen(self, way: Any) -> None:
-        """Count what goes after the sending has heard that it is to end."""
+        """Count the requests that begin after the sending was told to end."""
         fail, note = way._requests.fail, way._note
 
         def failed(error: BaseException) -> None:

@@ -65,7 +65,7 @@ def put(home, text=ROWS, name="payments.csv"):
 
 
 def everything(home, *but):
-    """What is in a folder: every file by path, mode and content."""
+    """Return every file of a folder by path, mode and content."""
     return {
         str(path.relative_to(home)): (
             path.lstat().st_mode,

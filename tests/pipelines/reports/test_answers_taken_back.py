@@ -42,7 +42,7 @@ MOOD = {
 
 
 def shown(home: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """The rows of each table; none of a table that is not there."""
+    """Return the rows of each table; no rows of a table that does not exist."""
     with duckdb.connect(home / "published" / "reports.duckdb", read_only=True) as db:
         there = {name for (name,) in db.sql("SELECT table_name FROM duckdb_tables()").fetchall()}
         return {

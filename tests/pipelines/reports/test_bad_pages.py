@@ -1,4 +1,4 @@
-"""Sweeps of a target that answers badly: each case is what its pages are and what comes of it, over real HTTP.
+"""Sweeps of a target that answers badly, over real HTTP: each case is a list of pages and the result.
 
 Whatever it answers, the reports kept before stay as they were, the message names the page, and the next sweep is whole.
 """

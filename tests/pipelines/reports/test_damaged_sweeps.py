@@ -1,4 +1,4 @@
-"""What is kept of a target's reports, and is damaged: no publication ends with a fault of this program."""
+"""Damaged files of a target's kept reports: no publication ends with a fault of this program."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the import made and a later reading of the whole target does not find: the tables and the page say so."""
+"""Resources of the import that a later full sweep does not find: tables and page report them."""
 
 from collections.abc import Iterator
 from datetime import timedelta

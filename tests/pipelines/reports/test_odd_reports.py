@@ -1,4 +1,4 @@
-"""Reports with elements of another shape, or none: their cells are empty, and the others are published."""
+"""Reports with malformed or missing elements: their cells are empty, and other reports are published."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime

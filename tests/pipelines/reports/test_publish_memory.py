@@ -1,4 +1,4 @@
-"""A publication takes as much memory as its tables want, and no more than there is."""
+"""A publication gets as much memory as its tables need, up to the memory that is available."""
 
 from pathlib import Path
 

@@ -237,7 +237,7 @@ def test_a_score_of_the_home_takes_the_place_of_ours(world: World) -> None:
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A world with a form that is published, for tests after which it stays as it is."""
+    """A world with a published form, for tests that leave it as it is."""
     made = World(tmp_path_factory.mktemp("published"))
     others = {"linkId": "story", "type": "text"}, {"linkId": "weight", "type": "decimal"}
     items = question("a", [option("no"), option("yes")]), *others

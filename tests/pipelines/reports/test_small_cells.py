@@ -1,4 +1,4 @@
-"""What of a pseudonymous table is left out or emptied, so that no cell, part or trait tells of few patients."""
+"""Cells, parts and traits of pseudonymous tables that few patients share are left out or emptied."""
 
 import random
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""What is accepted with a warning is found again: by line, rule and element, in the published tables."""
+"""Warnings are published with line, rule and element."""
 
 import duckdb
 import pytest

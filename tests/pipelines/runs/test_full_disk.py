@@ -1,4 +1,4 @@
-"""A full disk, at each stage: one sentence, nothing lost, and the same command goes on where it ended."""
+"""A full disk at each stage: one sentence, nothing lost, and the same command continues later."""
 
 import errno
 import sqlite3
@@ -29,7 +29,7 @@ ROWS = "payment_id,patient_id,amount,paid_on,claim_id\n" + "".join(f"k{n},p1,1.0
 
 
 def full(*_: object, **__: object) -> None:
-    """What a write does on a disk without space."""
+    """Fail as a write does on a disk without space."""
     raise OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device")
 
 

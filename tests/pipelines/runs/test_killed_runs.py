@@ -37,7 +37,7 @@ def batches(chartferry):
 
 @contextmanager
 def killed(monkeypatch, at="settle"):
-    """What is done here ends when the outcomes of its first bundle are to be written down, or its intents."""
+    """Within, end a load when the outcomes or the intents of its first bundle are to be written."""
 
     def stopped(*_, **__):
         raise KeyboardInterrupt

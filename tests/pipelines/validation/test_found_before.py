@@ -47,7 +47,7 @@ def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class World:
-    """What decides what a file comes to. seen: how many files were read."""
+    """Everything that decides the result of a file. seen: how many files were read."""
 
     folder: Path
     given: dict[str, Any]

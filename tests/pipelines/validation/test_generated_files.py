@@ -48,7 +48,7 @@ class Mapped(NamedTuple):
 
 @dataclass
 class Campaign:
-    """Validates files one after another and looks at what came of each."""
+    """Validate files one after another, and check each result."""
 
     folder: Path
     catalog: Catalog
@@ -81,7 +81,7 @@ class Campaign:
 
     @staticmethod
     def tells_of_no_cell(file: GeneratedFile, sentence: str) -> None:
-        """A file that cannot be read is told in one sentence, and is none that another reader takes."""
+        """Check an unreadable file: one sentence without any cell, and no other reader can read it."""
         assert not file.sound or not file.records, sentence
         assert sentence.startswith(f"{file.name}: ")
         assert "\n" not in sentence
@@ -89,7 +89,7 @@ class Campaign:
 
 
 class Outcome:
-    """What validation made of a file."""
+    """The result of the validation of a file."""
 
     def __init__(self, file: GeneratedFile, found: ValidationResult, mapped: list[Mapped]) -> None:
         self.file, self.found, self.mapped = file, found, sorted(mapped)
@@ -178,7 +178,7 @@ class Outcome:
             assert all(any(like(body, row) for body in bodies) for row in wanted), (one["body"], wanted)
 
     def sound_rows_are_accepted(self) -> None:
-        """The rows are those that another reader finds; of sound ones each key is accepted once, or is told twice."""
+        """Check that another reader finds these rows, and each sound key is accepted once or rejected as repeated."""
         rows = rows_by_line(self.file)
         assert len(rows) == len(self.file.records) + (self.file.kind == "till")
         records = dict(zip(rows, self.file.records, strict=False))

@@ -84,7 +84,7 @@ class Practice:
         return [Imported(*row) for row in self.ledger(RECORDS)]
 
     def there(self) -> dict[str, dict[str, Any]]:
-        """What was made at the target, in that order."""
+        """Return what was made at the target, in that order."""
         return {name: body for name, body in self.target.stored.items() if body["resourceType"] in TYPES}
 
     def open_rejects(self, where: str = "true") -> set[tuple[str, int]]:

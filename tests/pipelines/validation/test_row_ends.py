@@ -70,7 +70,7 @@ def checked(text: str, lookup: Snapshot, folder: Path) -> tuple[ValidationResult
 
 
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each file, whether the rows of its records were seen to stand together."""
+    """Note for each file if the rows of its records are adjacent."""
     answers: list[bool] = []
     ask = grouping._stand_together
 

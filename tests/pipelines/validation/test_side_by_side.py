@@ -24,7 +24,7 @@ FILES = ("accepted.parquet", "rejects.parquet", "skipped.parquet")
 
 
 class Kept(SideBySide):
-    """Whose helper stays from one file to the next, and does every chunk."""
+    """A helper that stays from one file to the next, and handles every chunk."""
 
     def __exit__(self, *_: object) -> None:
         pass
@@ -140,6 +140,6 @@ def test_a_killed_parent_leaves_no_helper() -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and that nobody has asked after does not."""
+    """True if a process runs. A zombie does not."""
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
     return bool(state.strip()) and not state.startswith("Z")

@@ -212,7 +212,7 @@ def test_status_counts_what_was_taken_back_as_the_tables_do_also_where_the_decis
 
 
 def told_back(home, chartferry):
-    """What is taken back by batch: as the status says, and as the published tables do."""
+    """Return what is taken back by batch, by the status and by the published tables."""
 
     def of(*which):
         found = json.loads(chartferry("status", *which, "--json")[1])["batches"]

@@ -33,7 +33,7 @@ def imported(theirs, home, asked):
 
 
 def ours(target, kind):
-    """What the import made, in the order of its rows."""
+    """Return the resources of the import, in the order of its rows."""
     made = (body for body in target.of(kind) if "identifier" in body)
     return sorted(made, key=lambda body: body["identifier"][0]["value"])
 

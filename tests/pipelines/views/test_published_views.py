@@ -1,4 +1,4 @@
-"""ViewDefinitions become published tables; a bad one leaves the last publication as it is."""
+"""ViewDefinitions become published tables; an unusable one leaves the last publication as it is."""
 
 import json
 from collections.abc import Iterator

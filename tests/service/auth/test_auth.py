@@ -23,7 +23,7 @@ from fhir_service.writing.writer import Writer
 
 
 class Clock:
-    """A clock that stands still, in a zone that is not UTC, until it is moved."""
+    """A clock that tests move, in a zone that is not UTC."""
 
     def __init__(self):
         self.now = datetime(2026, 3, 1, 9, 30, tzinfo=timezone(timedelta(hours=-7)))

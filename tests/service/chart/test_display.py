@@ -1,4 +1,4 @@
-"""What of an answer is displayed, and in which words."""
+"""Which answers the chart displays, and in which words."""
 
 from typing import Any
 

@@ -46,7 +46,7 @@ def post(service, path, raw):
 
 
 def with_meta(text):
-    """A body that is fine but for what `meta` holds, which is ignored."""
+    """Return a valid body with any JSON in `meta`, which is ignored."""
     return TEXT[:-1] + f',"meta":{{"x":{text}}}}}'
 
 

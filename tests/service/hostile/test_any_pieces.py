@@ -1,4 +1,4 @@
-"""Whatever pieces it comes in, a stream of requests is answered as each of them alone, and junk ends a connection."""
+"""A stream of requests is answered alike in whatever pieces it arrives, and junk ends the connection."""
 
 from collections.abc import Iterator
 from itertools import pairwise

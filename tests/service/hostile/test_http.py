@@ -1,4 +1,4 @@
-"""Broken and odd HTTP: each gets an answer of the Errors table, and none reaches into another request."""
+"""Broken and odd HTTP: each gets an answer of the Errors table, and none affects another request."""
 
 import gzip
 import json

@@ -29,7 +29,7 @@ def when(question: str, operator: str, **value: Any) -> dict[str, Any]:
 
 
 def loaded(*items: dict[str, Any], **elements: Any) -> tuple[dict[str, Any] | None, list[tuple[str, str]]]:
-    """What is shown of a questionnaire with these items, and its flaws."""
+    """Return the shown form of a questionnaire with these items, and its flaws."""
     body: dict[str, Any] = {
         "resourceType": "Questionnaire",
         "id": "q",

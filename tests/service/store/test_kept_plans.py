@@ -26,7 +26,7 @@ def driven(connection: Connection) -> psycopg.Connection[Any]:
 
 
 def plans(raw: psycopg.Connection[Any]) -> dict[str, str]:
-    """The plan of each statement that a session has prepared. Asserts that none was planned for its values alone."""
+    """Return the plan of each prepared statement of a session. Asserts that each is independent of its values."""
     listed = raw.execute(
         "SELECT name, statement, custom_plans, cardinality(parameter_types) FROM pg_prepared_statements"
     )
