@@ -355,7 +355,7 @@ def test_of_a_hundred_simultaneous_creates_in_a_local_store_exactly_one_succeeds
 
 @pytest.mark.long
 @pytest.mark.parametrize(("scheme", "serve"), SERVERS)
-def test_a_cloud_store_lets_one_of_a_hundred_swaps_succeed_and_takes_a_whole_publication(
+def test_a_server_that_speaks_a_clouds_protocol_lets_one_of_a_hundred_swaps_succeed(
     scheme: str, serve: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One file of the publication is sent in many parts."""
