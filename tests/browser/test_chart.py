@@ -70,7 +70,7 @@ def test_the_permalink_of_a_task_opens_it_after_a_sign_in_without_scripts_or_a_m
     context.close()
 
 
-def test_receipts_stand_in_the_chart_with_their_originator_and_what_they_paid_for(
+def test_the_chart_shows_receipts_with_their_originator_and_what_they_paid_for(
     context: BrowserContext, world: World
 ) -> None:
     """CHART-06, CHART-07, CHART-08."""
@@ -85,7 +85,7 @@ def test_receipts_stand_in_the_chart_with_their_originator_and_what_they_paid_fo
     expect(page.get_by_role("region", name="Charges").get_by_role("row", name="c2")).to_contain_text("$20.25")
 
 
-def test_answers_stand_in_their_note_and_those_in_error_are_struck_through(
+def test_the_chart_shows_answers_in_their_note_and_strikes_through_those_in_error(
     context: BrowserContext, world: World
 ) -> None:
     """CHART-09, CHART-10, CHART-11, CHART-12, CHART-13."""

@@ -43,8 +43,8 @@ def test_the_samples_go_in_once_and_verify_agrees(hapi: Hapi, tmp_path: Path) ->
         assert found["ledger_cents"] == found["target_cents"] > 0
 
 
-def test_another_home_finds_what_is_there_and_undo_takes_it_back(hapi: Hapi, tmp_path: Path) -> None:
-    """LEDGER-15: its rows carry the identifiers that are there. The others are of the first home, and unknown here."""
+def test_another_home_adopts_the_existing_resources_and_can_undo_them(hapi: Hapi, tmp_path: Path) -> None:
+    """LEDGER-15: its rows carry the identifiers of these resources. All others are of the first home."""
     home, url = new_home(tmp_path / "home"), hapi.url
     found = said(home, url, "import", INBOX / "tasks-phone.ndjson")
     assert found["totals"].get("created", 0) == 0

@@ -54,8 +54,10 @@ def lacks_its_patient(url: str, key: str, tasks: Mapping[str, str]) -> bool:
     return key in tasks and httpx.get(f"{url}/{tasks[key]}", headers=JSON, trust_env=False).status_code == 404
 
 
-def test_a_practices_exports_come_to_what_they_come_to_at_the_bundled_service(hapi: Hapi, tmp_path: Path) -> None:
-    """TARGET-02, TARGET-04, TARGET-06: balances too, which HAPI keeps none of. A second import makes nothing."""
+def test_hapi_gets_the_resources_that_the_bundled_service_gets_from_the_same_exports(
+    hapi: Hapi, tmp_path: Path
+) -> None:
+    """TARGET-02, TARGET-04, TARGET-06: the import computes the balances. A second one makes nothing."""
     home, url = new_home(tmp_path / "hapi"), hapi.url
     shutil.copytree(FEEDS, home / "feeds", ignore=shutil.ignore_patterns("hapi-client"))
     print(chartferry(home, url, "reference", "load", REFERENCE).stdout)

@@ -73,7 +73,7 @@ def test_the_runbook_restarts_the_import_with_its_profile() -> None:
         assert "`up -d`" not in commands
 
 
-def test_the_build_is_handed_what_it_copies_and_no_home() -> None:
+def test_the_build_context_contains_the_copied_files_and_no_home() -> None:
     handed = {line[1:] for line in (DEPLOY / "Containerfile.dockerignore").read_text().split() if line[0] == "!"}
     lines = [line.split() for line in (DEPLOY / "Containerfile").read_text().splitlines()]
     copied = {word for line in lines if line[:1] == ["COPY"] and "--from=build" not in line for word in line[1:-1]}

@@ -251,7 +251,7 @@ def test_endless_next_links_are_given_up_after_50_pages_without_a_new_resource(a
 
 
 @pytest.mark.parametrize("takes_large", [True, False])
-def test_a_target_that_counts_when_asked_is_asked_whatever_else_is_wished(takes_large):
+def test_a_search_asks_for_the_total_at_a_target_that_gives_it_only_on_request(takes_large):
     """TARGET-04: without a total, a missing page of payments would go unnoticed in a balance."""
     asked = list[httpx.QueryParams]()
 

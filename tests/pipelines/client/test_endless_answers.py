@@ -204,7 +204,7 @@ def test_endless_pages_of_new_resources_are_read_only_as_far_as_the_total_allows
 
 @pytest.mark.parametrize("shown", [{"resourceType": "Task", "id": "other"}, {"resourceType": "Patient", "id": "t"}])
 def test_a_read_that_returns_another_resource_is_refused(shown: dict[str, str]) -> None:
-    """LEDGER-04: as of a proxy that mixed up two requests."""
+    """LEDGER-04: a proxy may have mixed up two requests."""
     transport = httpx.MockTransport(lambda _: httpx.Response(200, json=shown))
     client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=transport)
     with pytest.raises(UnknownOutcome, match="a read answers with another resource"):

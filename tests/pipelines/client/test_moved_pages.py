@@ -147,7 +147,7 @@ def test_pages_of_one_resource_are_read_as_the_links_say(at_once: int) -> None:
     assert read(Changing(5, 1), at_once) == {f"r{n}" for n in range(5)}
 
 
-def test_a_sweep_reads_again_what_moved(tmp_path: Path) -> None:
+def test_a_sweep_whose_pages_moved_is_repeated(tmp_path: Path) -> None:
     assert sweep(OneForAnother(1).client(), tmp_path, "t").total == 7
     with pytest.raises(SweepIncomplete, match="reports went away while its 2 pages were read"):
         sweep(OneForAnother(1000).client(), tmp_path, "t")

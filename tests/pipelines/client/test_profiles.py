@@ -131,7 +131,7 @@ def test_a_claim_with_amounts_that_are_none_or_no_dollars_charges_nothing(home, 
 @pytest.mark.parametrize(
     "notice", [{"status": "active", "amount": EURO}, *({"status": each, "amount": DOLLARS} for each in NOT_IN_FORCE)]
 )
-def test_a_payment_in_another_currency_or_not_in_force_leaves_what_is_owed(home, other, asked, notice):
+def test_a_payment_in_another_currency_or_not_in_force_does_not_reduce_the_balance(home, other, asked, notice):
     """TARGET-04: a Claim in another currency, or not in force, charges nothing."""
     profile(home, "balances = true\n")
     owe(other, "p1", 100, "c1")
@@ -225,7 +225,7 @@ def test_a_run_that_goes_on_and_the_next_file_find_the_balances_of_a_run_that_wa
     assert sum(body["amount"]["value"] for body in other.of("PaymentNotice")) == 10
 
 
-def test_without_an_answer_to_what_is_owed_nothing_is_sent(home, other, asked):
+def test_nothing_is_sent_if_the_balances_cannot_be_read(home, other, asked):
     """TARGET-04"""
     profile(home, "balances = true\n")
     payments(home, ("k1", "p1", "8.00"))

@@ -295,7 +295,7 @@ def test_every_run_leaves_a_manifest_that_agrees_with_status_and_the_tables(char
         ]
 
 
-def test_a_run_that_did_not_end_is_shown_with_what_its_rows_are(chartferry, home, monkeypatch):
+def test_status_shows_a_run_without_an_end_with_the_states_of_its_rows(chartferry, home, monkeypatch):
     """CLI-CMD-03: a killed run has a manifest, too, without an end."""
     put(home)
 

@@ -77,7 +77,7 @@ def test_a_code_server_that_cannot_be_used_is_reported_in_one_clear_sentence(
 
 
 def test_clinics_on_different_hosts_may_have_the_same_home_path(tmp_path: Path) -> None:
-    """SCALE-04: each host has a disk of its own, and none of these homes is looked at here."""
+    """SCALE-04: each host has a disk of its own, so these homes are not looked at here."""
     near = FAR.replace('"far"', '"near"').replace("10.0.0.5", "[fd00::6]")
     file = clinics_file(tmp_path, FAR + 'home = "/srv/home"\n' + near + 'home = "/srv/home"\nruns = 5\n')
     assert read_clinics(file, {}) == []

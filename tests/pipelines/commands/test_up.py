@@ -231,7 +231,7 @@ def test_a_child_that_ends_is_started_anew_and_one_that_does_so_always_is_given_
     assert said == ["toy ended (no luck); starting it again"] * 2
 
 
-def test_a_code_server_gives_up_what_one_before_it_had_under_way_so_that_it_is_made_again(
+def test_a_new_code_server_fails_the_runs_of_the_former_one_so_that_they_are_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs that no code server started are left alone."""
@@ -281,7 +281,7 @@ def test_lost_runs_are_marked_failed_once_the_daemon_runs_or_a_time_is_over_and_
 
 
 def test_the_daemon_counts_as_running_once_it_has_evaluated_a_sensor(tmp_path: Path) -> None:
-    """Dagster retries a lost run once. A daemon that knows the code server as away gives the retry up."""
+    """Dagster retries a lost run once. A daemon for which the code server is away gives up that retry."""
     (tmp_path / "dagster").mkdir()
     note_tick(tmp_path, "inbox")
     heard = code_server.heard_of_daemon({"CHARTFERRY_HOME": str(tmp_path)})

@@ -207,7 +207,7 @@ def test_no_row_is_settled_by_hand_without_its_content(doubt, home, target, char
 
 
 @pytest.mark.parametrize("later", [["identifier"], ["transaction", "conditional", "identifier"]])
-def test_resend_looks_up_what_no_condition_went_with(later, home, target, asked):
+def test_resend_looks_up_a_row_that_was_sent_without_a_condition(later, home, target, asked):
     """LEDGER-21: the next import does not settle it by itself, also where the target has become another make."""
     target.additions, target.faults = False, ["lost_before"] * 30
     target.promised = later if later == ["identifier"] else []
@@ -354,8 +354,8 @@ def test_a_stopped_file_that_remap_reads_again_has_come_again_only_by_its_path(
 
 
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
-def test_undo_takes_back_what_a_batch_made_and_remap_has_changed(home, target, asked, work_list, additions):
-    """CLI-CMD-10, CLI-CMD-18: the batch is still known to have made it. Resources of another file stay."""
+def test_undo_takes_back_the_resources_of_a_batch_that_remap_has_updated(home, target, asked, work_list, additions):
+    """CLI-CMD-10, CLI-CMD-18: the batch has made them. Resources of another file stay."""
     target.additions = additions
     work_list("what")
     put(home, "list-1.csv", "id,what,more,state,by\nk1,call,ring,requested,a\nk2,write,mail,requested,a\n")

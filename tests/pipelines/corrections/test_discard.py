@@ -54,7 +54,7 @@ def discard_second(practice):
 
 
 def test_a_discard_holds_even_if_the_record_of_its_key_had_been_taken_back(practice):
-    """LEDGER-07: without a discard a corrected row makes the record anew."""
+    """LEDGER-07: without a discard, a corrected row makes the record anew."""
     practice.take(TASKS + FIRST, "tasks.csv")
     undo_the_last(practice)
     discard_second(practice)

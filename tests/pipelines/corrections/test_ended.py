@@ -52,7 +52,7 @@ def test_a_discarded_record_in_a_later_file_waits_for_a_person(practice):
 
 @pytest.mark.long
 def test_a_row_whose_record_was_loaded_under_another_key_is_set_aside(practice):
-    """LEDGER-07: the next complete export holds the mended row with the key that the source has for it."""
+    """LEDGER-07: the next full export has the corrected row under the key of the source."""
     wrong = ROWS["k2"].replace("2.00", "two")
     practice.take(HEADER + ROWS["k1"] + wrong)
     (export,) = practice.export().values()

@@ -43,7 +43,7 @@ def test_a_change_closes_the_reject_of_a_row_that_was_corrected_and_has_its_key_
 
 
 def test_a_reject_for_a_known_key_says_so_once_the_known_record_is_taken_back(practice):
-    """LEDGER-08, TAKEN-BACK: the reason named a batch of which nothing is there any more."""
+    """LEDGER-08, TAKEN-BACK: the reason named a batch whose resources are all gone."""
     first = practice.take(TASKS + "t1,first,requested,a\n", "tasks-1.csv")[1]["batches"][0]["batch_id"]
     second = practice.take(TASKS + "t1,second,requested,a\n", "tasks-2.csv")[1]["batches"][0]["batch_id"]
     (export,) = practice.export().values()

@@ -190,7 +190,7 @@ def test_a_second_row_for_a_reject_is_set_aside_once_the_first_was_loaded(practi
 
 @pytest.mark.long
 def test_the_source_row_of_a_partly_loaded_correction_is_set_aside(practice, two):
-    """LEDGER-07: of two rows for its reject one was loaded, and one is still wrong."""
+    """LEDGER-07: two rows answer its reject: one was loaded, and one is still wrong."""
     head, row = two[0].splitlines(keepends=True)
     good, wrong = (row.replace(b",k2,", key) for key in (b",k2-b,", b",k2-c,"))
     practice.take(head + good.replace(b",two,", b",2.00,") + wrong, "split.csv")

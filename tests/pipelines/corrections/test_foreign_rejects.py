@@ -47,7 +47,7 @@ def test_source_rows_that_another_target_needs_are_not_purged(home, asked, chart
 
 
 def test_a_correction_whose_feed_file_is_gone_is_not_imported_by_another_feed(home, target, asked, chartferry):
-    """CLI-CMD-05: under the keys of another source its records would be others."""
+    """CLI-CMD-05: another source would make other records of these keys."""
     till = feed_file(home, "till", 'kind = "payments"\nsource = "till"\nfiles = ["till*"]\n', PAYMENTS)
     (home / "inbox" / "till.csv").write_text(PAYMENTS + "k1,p1,x,2026-01-01\n")
     assert asked("import")["exit_code"] == 3

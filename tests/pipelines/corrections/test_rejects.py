@@ -249,7 +249,7 @@ def test_a_refused_row_that_is_refused_again_is_the_same_reject(practice, monkey
 
 @pytest.mark.long
 def test_one_row_with_the_reject_id_is_enough_to_load_a_whole_corrected_response(practice):
-    """CLI-CMD-04, CLI-CMD-05: the id may stand on any row of an answers record."""
+    """CLI-CMD-04, CLI-CMD-05: any row of the response may have it."""
     questionnaires = json.loads((HERE / "golden" / "questionnaires.json").read_text())
     practice.target.stored.update({body["id"]: body for body in questionnaires})
     header = "response_id,patient_id,questionnaire,authored,question,answer_code,answer_number\n"
@@ -264,7 +264,7 @@ def test_one_row_with_the_reject_id_is_enough_to_load_a_whole_corrected_response
     assert [item["linkId"] for item in response["item"]] == ["w", "g.1"]
 
 
-def test_each_reason_names_the_line_of_its_row_and_stands_beside_that_row(practice):
+def test_in_an_export_each_reason_names_its_line_and_is_beside_that_row(practice):
     """CLI-CMD-04, FEED-FILE-09: the rows of the response are apart. A reason about the whole is beside each row."""
     questionnaires = json.loads((HERE / "golden" / "questionnaires.json").read_text())
     practice.target.stored.update({body["id"]: body for body in questionnaires})

@@ -122,8 +122,8 @@ def test_a_reject_that_was_created_meanwhile_is_closed_and_not_sent_again(practi
     assert practice.created() == ["k1"]
 
 
-def test_a_retry_never_goes_back_to_what_a_later_file_replaced(practice):
-    """CLI-CMD-06: only the records of open rejects are looked at, so that an old file undoes nothing."""
+def test_a_retry_does_not_undo_changes_of_a_later_file(practice):
+    """CLI-CMD-06: it sends only the records of open rejects."""
     columns = "task_id,description,status,requester_id\n"
     (practice.home / "feeds").mkdir()
     builtin = built_in("tasks").path.read_text()
@@ -136,7 +136,7 @@ def test_a_retry_never_goes_back_to_what_a_later_file_replaced(practice):
     assert (code, json.loads(said)["totals"]["records"]) == (3, 1)
 
 
-def test_a_retry_changes_what_an_older_file_has_made_anew_meanwhile(practice):
+def test_a_retry_applies_its_change_to_a_task_that_an_older_file_loaded_anew_meanwhile(practice):
     """CLI-CMD-06, CLI-CMD-11: the chart lost the task, a newer file could not change it, and the older one was loaded
     again as `verify` advises.
     """

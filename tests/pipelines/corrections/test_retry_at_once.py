@@ -30,7 +30,7 @@ def another_before(monkeypatch, point, does):
 
 @pytest.mark.alike
 @pytest.mark.parametrize("point", POINTS)
-def test_refused_rows_go_once_and_what_is_wrong_still_stays_open(practice, monkeypatch, point):
+def test_two_retries_at_once_send_each_refused_row_once_and_wrong_rows_stay_open(practice, monkeypatch, point):
     """CLI-CMD-06, LEDGER-01"""
     practice.target.refuse = lambda body: body["amount"]["value"] > 1
     practice.take(HEADER + "k1,p1,1,2026-01-01,\nk2,p1,2,2026-01-01,\nk3,p1,3,2026-01-01,\nk4,p1,no,2026-01-01,\n")

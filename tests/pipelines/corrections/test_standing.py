@@ -75,7 +75,7 @@ def test_the_old_content_again_closes_no_reject_of_other_content(home, put, aske
 
 @pytest.mark.long
 def test_a_reject_is_closed_once_its_content_was_created_from_another_file(home, target, put, asked):
-    """LEDGER-17: what was refused in one file was taken in another."""
+    """LEDGER-17"""
     target.refuse = lambda body: body["amount"]["value"] == 12
     put("payments-1.csv", pay("x1", "12.00"))
     assert asked("import")["totals"]["refused"] == 1
@@ -210,8 +210,8 @@ def test_the_file_that_was_undone_says_so_and_how_to_load_it(undone, home, targe
 
 @pytest.mark.long
 @pytest.mark.publishes("reject_reason")
-def test_a_corrected_export_loads_what_was_taken_back_anew(additions, undone, home, target, put, asked):
-    """LEDGER-18: each corrected row is a new generation; what stayed as it was is set aside, and named."""
+def test_a_corrected_export_loads_records_that_were_undone_anew(additions, undone, home, target, put, asked):
+    """LEDGER-18: each corrected row is a new generation; unchanged rows are set aside, and named."""
     put("tasks-2.csv", *(call(f"t{n}", "right") for n in range(3)), call("t3", "call 3"))
     found = asked("import")
     assert (found["exit_code"], found["totals"]["created"], found["totals"]["rejected"]) == (3, 3, 1)
@@ -227,7 +227,9 @@ def test_a_corrected_export_loads_what_was_taken_back_anew(additions, undone, ho
         assert names == ["t0~2", "t1~2", "t2~2"]
 
 
-def test_a_nightly_full_export_does_not_revive_what_a_person_took_back(undone, home, target, put, asked, chartferry):
+def test_a_nightly_full_export_does_not_reload_records_that_a_person_undid(
+    undone, home, target, put, asked, chartferry
+):
     """LEDGER-18, LEDGER-03"""
     rows = [*(call(f"t{n}", f"call {n}") for n in range(4)), call("t9", "new")]
     for night in range(2):
@@ -278,10 +280,10 @@ def test_a_reject_is_open_again_once_its_correction_was_taken_back(
 
 
 @pytest.mark.parametrize("is_corrected", [True, False], ids=["corrected", "tried again as it was"])
-def test_a_reject_is_exported_as_taken_back_once_what_was_loaded_for_it_was(
+def test_a_reject_whose_loaded_record_was_undone_is_exported_with_that_reason(
     is_corrected, home, target, put, asked, chartferry
 ):
-    """CLI-CMD-04, LEDGER-18: the reason of before is not said of a row that was good, or is by now."""
+    """CLI-CMD-04, LEDGER-18: the former reason no longer applies: the row was good."""
     target.refuse = lambda body: body["description"] == "odd"
     put("tasks-1.csv", call("t1", "odd"))
     first = asked("import")["batches"][0]["batch_id"]
@@ -326,7 +328,7 @@ def test_a_reject_is_closed_again_once_its_correction_is_loaded_again(home, targ
 
 
 @pytest.mark.long
-def test_a_feed_may_say_that_what_was_taken_back_is_loaded(undone, home, target, put, asked):
+def test_a_feed_may_reload_undone_records_by_a_setting(undone, home, target, put, asked):
     """LEDGER-18"""
     feed_file(home, "tasks", 'kind = "tasks"\nsource = "default"\nfiles = ["tasks*"]\ntaken_back = "load"\n', TASKS)
     put("tasks-2.csv", call("t1", "call 1"))

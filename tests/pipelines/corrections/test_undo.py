@@ -350,8 +350,10 @@ def test_import_again_of_an_interrupted_batch_leaves_changes_of_a_later_file(
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["there", "not-there"])
-def test_an_undo_looks_up_what_a_cut_off_load_left_in_doubt(home, target, asked, chartferry, cut_off, is_there):
-    """CLI-CMD-10: rows in doubt that are there are taken back, and those that are not are not sent."""
+def test_an_undo_looks_up_the_rows_that_an_interrupted_load_left_in_doubt(
+    home, target, asked, chartferry, cut_off, is_there
+):
+    """CLI-CMD-10: rows that are there are taken back, and the others are not sent."""
     batch, sent = cut_off("settle")
     if not is_there:
         for name in list(target.stored):
@@ -433,7 +435,7 @@ def test_a_run_that_began_before_its_batch_was_taken_back_sends_nothing(home, ta
     [(True, "created"), (False, "created"), (True, "adopted")],
     ids=["with additions", "bare", "another home's"],
 )
-def test_verify_and_status_name_what_an_undo_that_was_cut_off_may_have_taken_back(
+def test_verify_and_status_name_records_that_an_interrupted_undo_may_have_taken_back(
     home, target, asked, chartferry, monkeypatch, additions, state
 ):
     """CLI-CMD-10, CLI-CMD-17: the ledger must not seem to agree with a target that has cancelled the whole batch."""
@@ -464,7 +466,7 @@ def test_verify_and_status_name_what_an_undo_that_was_cut_off_may_have_taken_bac
 def test_an_interrupted_undo_does_not_stay_open_for_a_record_that_a_later_file_updated(
     home, target, asked, chartferry, monkeypatch
 ):
-    """CLI-CMD-10, CLI-CMD-17: no undo could end that wait, since a change is not taken back."""
+    """CLI-CMD-10, CLI-CMD-17: no further undo could finish it, since a change is not taken back."""
     let_update(home)
     tasks(home, "k1", "k2")
     batch = asked("import")["batches"][0]["batch_id"]
@@ -480,8 +482,8 @@ def test_an_interrupted_undo_does_not_stay_open_for_a_record_that_a_later_file_u
     assert [row["undo_left"] for row in asked_of_status(chartferry)] == [0, 0]
 
 
-def test_status_says_of_each_batch_what_is_taken_back_now(home, asked, chartferry):
-    """CLI-CMD-10, CLI-CMD-17: a line counts by the state of its record, also if that was another line's in between."""
+def test_status_counts_the_records_of_each_batch_that_are_taken_back_now(home, asked, chartferry):
+    """CLI-CMD-10, CLI-CMD-17: a line counts by the state of its record, even if another line changed that."""
     tasks(home, "k1", "k2")
     first = asked("import")["batches"][0]["batch_id"]
     asked("undo", first)
@@ -704,7 +706,7 @@ def test_undo_prints_its_result_even_if_the_publication_fails_and_the_next_undo_
 
 @pytest.mark.long
 @pytest.mark.publishes("import_row")
-def test_an_undo_that_the_target_cut_off_says_when_the_tables_show_what_it_did(
+def test_an_undo_interrupted_by_the_target_says_when_the_tables_will_show_it(
     home, target, asked, chartferry, monkeypatch
 ):
     """CLI-CMD-10"""
@@ -771,7 +773,7 @@ def test_undo_names_the_records_that_it_leaves_because_a_later_file_changed_them
 
 
 @pytest.mark.long
-def test_a_batch_keeps_its_counts_when_another_file_loads_what_was_taken_back_of_it(home, asked, chartferry):
+def test_a_batch_keeps_its_counts_when_another_file_reloads_its_undone_records(home, asked, chartferry):
     """CLI-CMD-10: also after its own file was imported again."""
     tasks(home, "k1")
     asked("import")

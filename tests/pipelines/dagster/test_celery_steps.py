@@ -114,7 +114,7 @@ def test_a_broker_that_is_away_is_waited_for_before_and_after_a_step_was_handed_
     assert step.get() == []  # Celery's loop has no end where a result is ready and cannot be had
 
 
-def test_a_step_that_could_not_be_begun_is_handed_over_again_and_given_up_without_what_the_error_says(
+def test_a_step_that_could_not_begin_is_handed_over_again_and_given_up_without_the_text_of_its_error(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(celery_steps, "TRIES", 2)
@@ -194,10 +194,10 @@ class Request:
         self.message = message
 
 
-def test_a_step_goes_to_another_worker_once_its_own_gave_no_sign_of_life_whatever_the_clocks(
+def test_a_step_goes_to_another_worker_after_a_silence_whatever_the_clocks_say(
     redis: str, at_work: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By Celery's own rule it would go after a time in any case, by the clocks of the workers."""
+    """Celery's own rule is a fixed time, by the clocks of the workers."""
     monkeypatch.setattr("kombu.transport.redis.time", lambda: time.time() - 7200)
     options = {"visibility_timeout": 1.0}
     with Connection(redis, transport_options=options) as one, Connection(redis, transport_options=options) as other:

@@ -110,7 +110,7 @@ def a_run(instance: dg.DagsterInstance, names: DagsterNames, job: str, status: s
 
 
 def test_each_clinic_sends_alerts_for_and_deletes_only_its_own_runs() -> None:
-    """Whatever started them: Dagster notes the code location of each run."""
+    """Dagster notes the code location of each run, whatever started it."""
     begun = datetime.now(UTC)
     with dg.DagsterInstance.ephemeral() as instance:
         about = {names: {BATCH_TAG: names.partition("payments-1")} for names in (NORTH, SOUTH)}

@@ -104,7 +104,7 @@ def test_a_ledger_with_many_runs_is_shown_over_several_looks(
 
 
 def test_a_partition_shows_the_undo_of_its_batch_as_its_newest_state(practice: Practice) -> None:
-    """Dagster has no state of a partition for it: it stays green, and says how many rows are left."""
+    """It stays green, since Dagster has no such state, and its metadata says how many rows are left."""
     row = "UNDONE1,p123,call,requested,dr-07\n"
     (practice.home / "inbox" / "tasks-undone.csv").write_text(
         f"task_id,patient_id,description,status,requester_id\n{row}{row}"

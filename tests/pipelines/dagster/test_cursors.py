@@ -34,7 +34,7 @@ def test_a_cursor_that_no_sensor_wrote_counts_as_empty(cursor: str) -> None:
 
 @pytest.mark.parametrize("since", [NOW.timestamp() + 86_400, 1e300, math.inf, -math.inf, math.nan])
 def test_a_cursor_with_a_future_time_is_set_to_the_present(since: float) -> None:
-    """The clock was ahead at the first look: failed runs would not be told of before that moment had come."""
+    """Otherwise failed runs gave no alert until the clock reached that time."""
     cursor = json.dumps({"since": since, "keys": [], "tries": {}})
     assert 0 <= AlertMemory.of(cursor, NOW).since <= NOW.timestamp()
     assert AlertMemory.of(json.dumps({"since": 5.0, "keys": [], "tries": {}}), NOW).since == 5.0

@@ -59,7 +59,7 @@ def known_of(instance: dg.DagsterInstance, run_id: str) -> list[Any]:
     return [[(event.asset_key, event.partition) for event in events], by_asset, known]
 
 
-def test_events_stored_together_are_what_they_are_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_stored_in_bulk_equal_events_stored_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "home").mkdir()
     with instance_of(tmp_path / "home", monkeypatch) as instance:
         assert isinstance(instance.event_log_storage, SqliteEventsTogether)

@@ -50,7 +50,7 @@ def practice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Practice]:
 # -- the definitions
 
 
-def test_the_definitions_load_without_a_warning_and_say_what_everything_is(tmp_path: Path) -> None:
+def test_the_definitions_load_without_a_warning_and_describe_everything(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         definitions = build_definitions({"CHARTFERRY_HOME": str(tmp_path)})
@@ -323,7 +323,7 @@ def test_the_tables_are_published_and_checked(
 
 
 @pytest.mark.long
-def test_a_publication_comes_with_the_verdicts_on_what_is_broken(
+def test_a_publication_also_evaluates_the_checks_of_what_is_broken(
     practice: Practice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dagster shows a check as not evaluated if its asset was made after it, as it is after a failed import."""

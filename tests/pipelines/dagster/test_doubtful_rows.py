@@ -82,7 +82,7 @@ def test_a_doubtful_row_says_nothing_of_a_row_with_its_key(fed, asked, target):
 
 
 @pytest.mark.long
-def test_a_key_that_thousands_of_rows_share_is_none(fed, asked, target):
+def test_a_key_that_thousands_of_rows_share_is_rejected(fed, asked, target):
     """LEDGER-13: each row is rejected by itself, with a reason that says what to look at; others go on."""
     rows = io.StringIO()
     csv.writer(rows).writerows(["all", "p1", "q1", "1", f"text {number}"] for number in range(5_001))

@@ -32,7 +32,7 @@ def ticked(home: Path, cursor: str | None = None) -> dg.SensorResult | dg.SkipRe
     return result
 
 
-def test_the_sensor_asks_for_a_run_of_what_it_took_in(beyond, target, home):
+def test_the_sensor_requests_a_run_for_the_object_that_it_received(beyond, target, home):
     """SCALE-03: the run finds it in its batch."""
     beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")
     beyond.put("notes.txt", "x")

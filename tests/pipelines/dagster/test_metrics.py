@@ -126,8 +126,8 @@ def test_a_settled_doubt_counts_no_more_and_an_undo_changes_no_first_outcome(hom
     }
 
 
-def test_the_file_has_what_a_decision_by_hand_has_changed(imported, home, chartferry):
-    """OPS-01: no import and no daemon writes it then."""
+def test_the_file_of_metrics_is_rewritten_after_a_decision_by_hand(imported, home, chartferry):
+    """OPS-01: no import and no daemon rewrites it then."""
     open_now = "chartferry_rejects_open", "under a day", "payments"
     assert figures((home / "metrics.prom").read_text())[open_now] == 1
     with closing(sqlite3.connect(home / "ledger.db")) as ledger:

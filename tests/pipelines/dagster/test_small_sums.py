@@ -50,7 +50,7 @@ def told(amounts, accepted, created):
     ],
 )
 def test_a_sum_or_difference_of_few_amounts_is_not_shown(amounts, accepted, created, shown):
-    """REPORT-26: rejected records without an amount hide nobody."""
+    """REPORT-26: rejected records without an amount do not count towards the number."""
     assert told(amounts, accepted, created) == shown
 
 

@@ -94,7 +94,7 @@ def test_a_finished_batch_loses_its_tries_and_the_first_pause_is_at_least_the_se
 
 @pytest.mark.parametrize("tries", [{}, {"b": BatchTries("received", 2, NOW + timedelta(days=4))}], ids=["new", "tried"])
 def test_a_batch_left_while_the_clock_was_ahead_is_retried_after_its_usual_pause(tries: dict[str, BatchTries]) -> None:
-    """LEDGER-26: and not once the clock shows that time."""
+    """LEDGER-26: not only when the clock shows that time again."""
     left, now = UnfinishedBatch("b", "payments", "received", NOW + timedelta(days=4)), NOW
     wait = pause(tries["b"].tries if tries else 0, FIRST)
     while not (found := due([left], tries, now, FIRST))[0]:
@@ -215,7 +215,7 @@ def test_a_loader_is_at_work_as_long_as_it_gives_signs_of_life_whatever_its_cloc
 def test_a_loader_with_a_heartbeat_counts_as_working_whatever_its_clock_says(
     home: Path, monkeypatch: pytest.MonkeyPatch, off: timedelta, beats_at: int | None, at_work: bool
 ) -> None:
-    """SCALE-03: whatever its clock says, within the time of two signs."""
+    """SCALE-03: two heartbeats are waited for."""
     monkeypatch.setattr("pipelines.ledger.lease.is_dead", lambda _: False)
     paused = list[float]()
     with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.lease("here"):

@@ -71,7 +71,7 @@ def test_three_sides_are_counted_by_feed_and_day_to_the_cent(imported, asked):
 
 
 @pytest.mark.long
-def test_sums_that_nobody_can_have_meant_are_told_whole(home, target, asked):
+def test_the_evidence_shows_impossible_sums_in_full(home, target, asked):
     """EVID-01: for example, if times were read as amounts. The sums exceed 64 bits."""
     rows(home, "payments-1.csv", *(f"k{n},p1,9999999999999,2026-03-01" for n in range(9_300)))
     asked("import")
@@ -147,7 +147,7 @@ def test_a_reject_stays_open_where_the_original_comes_again_after_its_correction
 
 
 @pytest.mark.long
-def test_a_discard_and_its_reason_are_told(imported, asked, chartferry):
+def test_the_evidence_shows_a_discard_with_its_reason(imported, asked, chartferry):
     """EVID-01"""
     [reject] = asked("evidence")["set_aside"]["listed"]
     assert chartferry("rejects", "discard", reject["reject_id"], "--why", "a test row")[0] == 0
@@ -158,7 +158,7 @@ def test_a_discard_and_its_reason_are_told(imported, asked, chartferry):
 
 
 @pytest.mark.long
-def test_versions_and_what_was_taken_back_are_told_apart(home, target, asked):
+def test_the_evidence_distinguishes_replaced_versions_from_undone_records(home, target, asked):
     """EVID-01"""
     says = 'name = "calls"\nkind = "tasks"\nsource = "calls"\nchanged = "update"\nfiles = ["calls*.csv"]\n'
     feed_file(home, "calls", says, TASKS)
@@ -220,9 +220,7 @@ def test_a_file_that_could_not_be_read_is_named(imported, home, asked, chartferr
 
 
 @pytest.mark.long
-def test_a_file_that_failed_once_its_records_were_at_the_target_is_said_to_be_counted(
-    home, asked, chartferry, monkeypatch
-):
+def test_a_file_that_failed_after_its_records_were_loaded_is_shown_as_counted(home, asked, chartferry, monkeypatch):
     """EVID-01: the page must not say that no record of it is counted."""
     rows(home, "payments.csv", "k1,p1,1.00,2026-03-01")
     with monkeypatch.context() as patched:
@@ -317,7 +315,9 @@ def test_the_sample_is_repeated_by_its_seed_and_shows_both_sides(home, target, a
 
 @pytest.mark.long
 @pytest.mark.parametrize("backwards", [False, True])
-def test_the_sample_has_what_the_newest_of_two_runs_of_one_number_sent(home, chartferry, asked, monkeypatch, backwards):
+def test_of_two_runs_with_one_number_the_sample_shows_the_rows_of_the_newer_one(
+    home, chartferry, asked, monkeypatch, backwards
+):
     """EVID-01, LEDGER-08: a run was killed before it had read its file; then the ledger was lost."""
 
     def stopped(*_, **__):
@@ -336,7 +336,7 @@ def test_the_sample_has_what_the_newest_of_two_runs_of_one_number_sent(home, cha
     assert found["export_says"] == found["target_says"] == "amount 1.00"
 
 
-def test_answers_of_the_sample_are_told_in_the_words_that_the_chart_shows_with_their_codes():
+def test_the_sample_shows_answers_in_the_words_of_the_chart_with_their_codes():
     """EVID-01: a question or an option that the questionnaire lacks is shown by its linkId or code."""
     coding = {"system": "http://loinc.org", "code": "LA32-8", "display": "No"}
     questions = [

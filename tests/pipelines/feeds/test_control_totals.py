@@ -31,7 +31,7 @@ FORM = "is not a JSON object of the form"
         ("", FORM),
     ],
 )
-def test_totals_are_compared_and_what_are_none_stop_the_file(
+def test_control_totals_are_compared_and_unreadable_ones_stop_the_file(
     control: str, sentence: str | None, tmp_path: Path
 ) -> None:
     """FEED-FILE-08: a total under another name must not pass for one that agrees."""

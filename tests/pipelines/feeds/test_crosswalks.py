@@ -94,7 +94,7 @@ def test_a_crosswalk_is_a_file_or_a_query(declared: str, tmp_path: Path) -> None
     ],
 )
 def test_a_crosswalk_that_may_give_two_values_for_an_id_is_refused(rows: str, said: str, tmp_path: Path) -> None:
-    """FEED-FILE-06: `p1`, in the place of the id, was another patient's."""
+    """FEED-FILE-06: `p1` was in the column of the id, and was another patient's."""
     (tmp_path / "cards.csv").write_text(rows)
     crosswalk = Crosswalk.model_validate({"file": "cards.csv", "from": "card", "to": "id"})
     if said:

@@ -43,7 +43,7 @@ def test_a_guess_at_the_header_is_a_decision(content: str, line: str, tmp_path: 
     ],
     ids=["empty columns", "names with figures", "lines of delimiters", "a title among delimiters"],
 )
-def test_a_header_is_found_by_what_stands_below_it(content: str, line: str | None, tmp_path: Path) -> None:
+def test_a_header_is_found_by_the_rows_below_it(content: str, line: str | None, tmp_path: Path) -> None:
     """FEED-FILE-08"""
     lines = draft(written(tmp_path, "x.csv", content)).splitlines()
     assert [found for found in lines if found.startswith("header")] == ([line] if line else [])
@@ -65,7 +65,7 @@ def test_a_header_is_found_by_what_stands_below_it(content: str, line: str | Non
 def test_the_draft_shows_a_guessed_encoding_with_alternatives_and_no_word_of_a_row(
     encoding: str, text: str, guess: str | None, tmp_path: Path
 ) -> None:
-    """FEED-FILE-08: the letters are shown that each encoding gives, not the words."""
+    """FEED-FILE-08: it shows the letters that each encoding gives, not the words."""
     data = ("id;name;day\n" + f"1;{text};2024-05-01\n" * 3).encode(encoding)
     (said,) = [line for line in draft(written(tmp_path, "x.csv", data)).splitlines() if line.startswith("encoding")]
     assert "# DECIDE: no UTF-8; its letters are then " in said

@@ -56,7 +56,7 @@ def test_a_draft_holds_what_can_be_seen_and_loads_as_a_feed(tmp_path: Path) -> N
     ],
 )
 def test_digits_of_an_instrument_stay_in_the_drafted_name(file: str, name: str, pattern: str, tmp_path: Path) -> None:
-    """FEED-FILE-08: those of a day are not."""
+    """FEED-FILE-08: digits of a date do not."""
     found = tomllib.loads(draft(written(tmp_path, file, "Beleg;Betrag\nB-1;7,50\nB-2;8,50\n")))
     assert (found["name"], found["files"]) == (name, [pattern])
 
@@ -225,7 +225,7 @@ def test_an_issue_trackers_paths_are_no_questions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("around", ["attributes", "fields", "node", "data"])
 def test_the_name_of_an_object_around_all_values_is_ignored_in_a_draft(around: str, tmp_path: Path) -> None:
-    """FEED-FILE-08: payments were taken for answers, and their amounts for nothing."""
+    """FEED-FILE-08: it made answers of payments, and their amounts were lost."""
     rows = (
         f'{{"id": {row}, "{around}": {{"receipt": "R{row}", "patient": "p{row % 3}", "amount": "{row}.50",'
         f' "paid": "2024-05-0{row}"}}}}\n'
@@ -261,7 +261,7 @@ def test_a_list_of_which_a_path_takes_the_first_value_is_asked(tmp_path: Path) -
 
 
 def test_the_patient_id_of_a_form_is_not_drafted_as_its_key_and_answers_match_in_any_case(tmp_path: Path) -> None:
-    """FEED-FILE-08: a grid of an online form, in which somebody has typed an answer."""
+    """FEED-FILE-08: the grid of an online form, with one answer that was typed."""
     asked = [question["text"] for question in instruments()["gad"]["questions"]]
     header = ",".join(["Timestamp", "Patient ID", *(f'"How often? [{text}]"' for text in asked)])
     rows = [f"2024-05-0{row} 09:00,p{row}," + ",".join(["Several days"] * len(asked)) for row in range(1, 9)]

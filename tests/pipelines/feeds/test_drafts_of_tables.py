@@ -49,7 +49,7 @@ def test_a_claim_is_known_by_its_word_among_others(tmp_path: Path) -> None:
 
 
 def test_a_copy_number_in_parentheses_is_no_part_of_a_files_name(tmp_path: Path) -> None:
-    """FEED-FILE-08: so browsers call a second download."""
+    """FEED-FILE-08: browsers add it to a second download."""
     text = draft(written(tmp_path, "till (3).csv", "Receipt,Amount\n1,1.50\n2,2.50\n"))
     found = tomllib.loads(text)
     assert [stem_of(name) for name in ("till (3) (1).csv", "till(2).csv", "(1).csv")] == ["till", "till", "(1)"]

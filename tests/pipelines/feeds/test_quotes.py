@@ -79,7 +79,7 @@ def test_no_response_goes_on_without_the_row_that_a_quote_breaks(tmp_path: Path)
 
 
 def test_unclosed_quotes_in_many_rows_refuse_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FEED-FILE-02: what is read again has a bound."""
+    """FEED-FILE-02: reading lines again after a quote has a bound."""
     monkeypatch.setattr(csv_file, "MOST_READ_AGAIN", 1_000)
     text = PAYMENTS + (payment("k", '"1.00') + payment("l") + payment("m", '"1.00"')) * 100
     with pytest.raises(

@@ -218,7 +218,7 @@ def test_a_row_of_names_of_columns_begins_another_table_whatever_is_below(tmp_pa
 
 
 def test_rows_below_a_row_of_words_are_taken_if_ids_have_no_common_form(tmp_path: Path) -> None:
-    """LEDGER-25: they tell nothing of the rows below a row of words."""
+    """LEDGER-25: such ids do not show if the rows are of another table."""
     keys = ["9f1c3", "1a2b33", "77f0e", "3c9d9e1", "88a", "5d5d5"]
     found = validated(PAYMENTS + rows(*keys[:4]) + BAD + rows(*keys[4:]), tmp_path)
     assert [key for _, key in accepted(found)] == keys
@@ -226,8 +226,8 @@ def test_rows_below_a_row_of_words_are_taken_if_ids_have_no_common_form(tmp_path
 
 @pytest.mark.parametrize("note", ["late charge", "refund of a charge"])
 @pytest.mark.parametrize("total", ["Subtotal,,1.00,,\n", "Subtotal,1.00\n"], ids=["whole", "short"])
-def test_a_note_below_a_row_that_is_left_out_stands_right_below_it(note: str, total: str, tmp_path: Path) -> None:
-    """TEXT-BETWEEN: a blank line makes a title of a word, and there is none."""
+def test_a_note_below_a_skipped_row_counts_as_directly_below_a_row(note: str, total: str, tmp_path: Path) -> None:
+    """TEXT-BETWEEN: otherwise the note would be a title, as below a blank line."""
     text = PAYMENTS + payment("a") + total + f"{note},,,,\n" + payment("b")
     left_out = by(tmp_path, text, 'skip = { payment_id = "Subtotal" }')
     assert [key for _, key in accepted(left_out)] == ["a", "b"]
@@ -235,7 +235,7 @@ def test_a_note_below_a_row_that_is_left_out_stands_right_below_it(note: str, to
     assert [key for _, key in accepted(apart)] == ["a"]
 
 
-def test_a_note_below_a_header_that_comes_again_stands_right_below_it(tmp_path: Path) -> None:
+def test_a_note_below_a_repeated_header_counts_as_directly_below_a_row(tmp_path: Path) -> None:
     """TEXT-BETWEEN"""
     found = validated(PAYMENTS + payment("a") + PAYMENTS + "late charge,,,,\n" + payment("b"), tmp_path)
     assert [key for _, key in accepted(found)] == ["a", "b"]

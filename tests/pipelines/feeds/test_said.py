@@ -174,7 +174,7 @@ def test_a_sample_of_answers_is_checked_by_the_questionnaires_of_the_home(
     ],
     ids=["a status", "a date", "a length", "a person"],
 )
-def test_a_sample_of_tasks_says_what_needs_no_target(
+def test_a_sample_of_tasks_shows_problems_that_need_no_target(
     cells: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """FEED-FILE-08, FEED-FILE-09"""
@@ -196,7 +196,7 @@ def test_a_sample_of_tasks_says_what_needs_no_target(
     [("0", "problem in amount: "), ("-5", "problem in amount: "), ("1.005", "problem in amount: ")],
     ids=["nothing", "a refund", "half a cent"],
 )
-def test_a_sample_of_payments_says_what_needs_no_target(
+def test_a_sample_of_payments_shows_problems_that_need_no_target(
     amount: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """FEED-FILE-08, FEED-PAY-03"""

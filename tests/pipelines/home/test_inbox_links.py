@@ -73,7 +73,7 @@ def test_a_link_that_leads_out_is_refused_and_left(way: Callable[[Path, Path], N
 def test_a_link_into_a_folder_that_the_setting_names_is_followed(
     way: Callable[[Path, Path], None], home: Path, feed: Feed
 ) -> None:
-    """FEED-FILE-10: the link goes, and the file stays."""
+    """FEED-FILE-10: the import removes the link, and leaves the file."""
     link, outside = home / "inbox" / NAME, home.parent / "elsewhere"
     refused = look(home / "inbox", SeenFiles(), LookContext(load_feeds(), NOW, inbox=Inbox.of(home, {}))).seen
     inbox = Inbox.of(home, {SETTING: os.pathsep.join(["/nowhere", str(outside)])})

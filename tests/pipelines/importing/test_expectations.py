@@ -136,7 +136,7 @@ def test_the_usual_bounds_of_equal_files_leave_some_room():
     assert usual([0] * 20, Decimal(5)) == (0, 5)
 
 
-def test_a_draft_says_what_was_seen_and_is_a_feed_file_once_it_is_in_it(ledger, tmp_path):
+def test_a_drafted_expect_table_shows_its_figures_and_is_valid_in_a_feed_file(ledger, tmp_path):
     feed = feed_of(tmp_path)
     came(ledger, (100, 100_00), (120, 123_45, 6))
     assert list(draft_expectations(ledger, feed)) == [

@@ -82,7 +82,7 @@ def test_a_server_that_ignores_conditions_gets_nothing_a_second_time(folder, tar
 
 
 def test_a_resource_that_the_target_has_twice_is_refused_and_so_are_those_that_refer_to_it(folder, target, asked):
-    """TARGET-06: as by a server that keeps conditions."""
+    """TARGET-06: a server that keeps conditions refuses it, too."""
     target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
     for name in ("x1", "x2"):
         known = [{"system": MRN, "value": "m|1"}]
@@ -134,7 +134,7 @@ def test_where_no_search_is_by_ids_nothing_is_written_over(folder, target, asked
     assert set(target.stored) == {"p0", "p1", "p2", "c1"}
 
 
-def test_ids_that_the_target_gives_are_followed_in_what_names_them(folder, target, asked):
+def test_references_follow_the_ids_that_the_target_assigns(folder, target, asked):
     """TARGET-06"""
     target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
     found = asked("reference", "load", folder)
@@ -316,7 +316,7 @@ def test_the_bundled_service_loads_its_own(folder, tmp_path, monkeypatch, capsys
 
 
 def test_a_resource_without_an_id_is_refused_by_name_if_the_target_takes_given_ids(folder, target, asked):
-    """TARGET-06: as is one whose id is no text. The others go."""
+    """TARGET-06: so is one whose id is no text. Other resources are loaded."""
     target.additions, target.promised = False, PUTS
     lines(folder / "b-patients.ndjson", *({"resourceType": "Patient"} | each for each in ({}, {"id": 7}, {"id": "p7"})))
     found = asked("reference", "load", folder / "b-patients.ndjson")
@@ -325,7 +325,7 @@ def test_a_resource_without_an_id_is_refused_by_name_if_the_target_takes_given_i
 
 
 def test_a_target_that_does_not_answer_ends_the_load_after_a_few_requests(folder, target, chartferry):
-    """TARGET-06: not for each resource of a file, which takes hours."""
+    """TARGET-06: a request for each resource would take hours."""
     target.additions, target.promised = False, PUTS
     lines(folder / "b-patients.ndjson", *({"resourceType": "Patient", "id": f"p{n}"} for n in range(200)))
     target.put_faults = ["lost_before"] * 1_000

@@ -139,8 +139,8 @@ def test_every_machine_knows_whether_a_stopped_file_has_come_again(machines, tar
     assert [broken(name) for name in ("one", "two", "three")] == [[batch]] * 3
 
 
-def test_a_machine_goes_on_with_what_another_left(machines, target):
-    """SCALE-03: the second has received, rejected and retried nothing of it, and its disk is empty."""
+def test_a_machine_continues_the_batches_of_another(machines, target):
+    """SCALE-03: its disk is empty, and it has received and rejected none of their files."""
     target.faults = ["lost_before"]
     target.additions = False
     machines.put("one")
@@ -215,7 +215,7 @@ def test_a_purge_that_the_store_did_not_carry_out_is_done_by_the_next(machines, 
 
 
 @pytest.mark.long
-def test_retention_purges_what_lies_at_the_store_alone(machines, target, monkeypatch):
+def test_retention_also_purges_batches_that_are_only_at_the_store(machines, target, monkeypatch):
     """SCALE-03"""
     machines.put("one", ROWS.partition("k3")[0])
     batch = machines.asked("one", "import")["batches"][0]["batch_id"]
@@ -339,7 +339,7 @@ def test_a_store_that_fails_is_reported_in_one_sentence_and_nothing_is_lost(
 
 
 @pytest.mark.parametrize("machines", ["bucket"], indirect=True)
-def test_a_content_that_is_not_what_was_put_is_not_used(machines, target, bucket):
+def test_a_stored_content_with_another_hash_is_not_used(machines, target, bucket):
     """SCALE-03"""
     machines.put("one")
     batch = machines.asked("one", "import")["batches"][0]["batch_id"]

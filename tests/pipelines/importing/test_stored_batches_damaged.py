@@ -302,7 +302,7 @@ def out_of_reach(*_: object) -> None:
 @pytest.mark.parametrize("damage", ["changed", "gone"])
 @pytest.mark.parametrize("name", ["payments.csv", "payments-2.csv"])
 def test_a_second_import_of_a_file_repairs_its_damaged_copy_at_the_store(machines, target, damage, name):
-    """SCALE-03: under any name."""
+    """SCALE-03: also under another name."""
     machines.put("one")
     batch = machines.asked("one", "import")["batches"][0]["batch_id"]
     machines.loses("one")

@@ -75,7 +75,9 @@ def said_of(home):
 
 
 @pytest.mark.publishes(*OF_THE_PAGE)
-def test_no_other_file_mends_what_this_program_failed_on(home, asked, chartferry, monkeypatch):
+def test_a_file_on_which_the_program_failed_stays_broken_although_later_files_are_loaded(
+    home, asked, chartferry, monkeypatch
+):
     """The nightly export has the same name each day: that the next one goes well loads nothing of the one before."""
 
     def now():
@@ -172,7 +174,7 @@ def test_a_dry_run_goes_on_too(home, asked, monkeypatch):
     ]
 
 
-def test_the_batch_of_a_load_that_was_cut_off_keeps_what_it_sent(home, target, asked, chartferry, monkeypatch):
+def test_a_batch_whose_load_was_interrupted_keeps_its_sent_rows(home, target, asked, chartferry, monkeypatch):
     """What was sent before stays counted, its rows are not forgotten, and the next import goes on with them."""
     put(home, "payments.csv", "k1", "k2", "k3")
 

@@ -42,7 +42,7 @@ def test_a_file_of_the_inbox_named_by_its_path_goes_on(killed, home, target, cha
     assert len(target.of("PaymentNotice")) == 1
 
 
-def test_an_import_of_other_files_names_what_has_no_end(killed, home, target, chartferry, asked):
+def test_an_import_of_other_files_names_unfinished_batches(killed, home, target, chartferry, asked):
     """LEDGER-27"""
     other = home.parent / "payments-2.csv"
     other.write_text(PAYMENTS + "B,p2,5.00,2026-03-03,\n")

@@ -112,8 +112,8 @@ def place(request, home) -> Iterator[Path | str]:
 
 
 @pytest.mark.alike
-def test_a_correction_closes_what_came_while_the_clock_was_ahead(place, home, asked):
-    """LEDGER-08, REJECT-04: else the wrong amount is told of as refused, and what was received differs by it."""
+def test_a_correction_closes_a_reject_from_while_the_clock_was_ahead(place, home, asked):
+    """LEDGER-08, REJECT-04: otherwise the wrong amount would still count as refused, and as received."""
     with pytest.MonkeyPatch.context() as patch:
         set_clock(patch, AHEAD)
         patch.setattr(clock, "ASKED", clock.ASKED.replace("()", "() + interval '4 days'", 1))
@@ -158,7 +158,7 @@ def test_a_process_that_was_at_work_goes_on_from_the_time_that_is_right(home, as
 def test_a_record_made_while_the_clock_was_ahead_does_not_close_a_later_reject(
     home: Path, asked, chartferry, monkeypatch
 ):
-    """LEDGER-07: a record was made ahead; a correction under its key says something else, and is set aside now."""
+    """LEDGER-07: a correction under its key has another content, and is set aside."""
 
     def take(name: str, *lines: str) -> None:
         (home / "inbox" / name).write_text("".join(f"{line}\n" for line in lines))

@@ -187,7 +187,7 @@ def test_a_ledger_without_a_target_also_refuses_a_clock_that_is_days_behind(home
 
 
 def test_clock_is_right_is_refused_while_a_load_is_under_way(home, night, chartferry):
-    """LEDGER-01: it goes on from the times that it knows."""
+    """LEDGER-01: the load continues from the times that it knows."""
     night(0, "payments-1.csv", PAYMENTS, "k1,p1,1.00,2026-03-01,")
     with closing(Ledger.open(home / "ledger.db")) as ledger:
         [(target,)] = ledger.rows("SELECT target_id FROM target", ())
@@ -248,8 +248,8 @@ def test_a_ledger_without_a_note_of_its_last_moment_takes_it_from_the_journal_or
         ledger.note_target("three", "http://three")
 
 
-def test_without_its_journal_a_ledger_goes_on_from_whatever_was_written_last(address, monkeypatch):
-    """LEDGER-01: of a load that was killed, for hours nothing but rows."""
+def test_without_its_journal_a_ledger_takes_its_last_moment_from_its_newest_row(address, monkeypatch):
+    """LEDGER-01: a load that was killed may have written nothing but rows for hours."""
     with closing(Ledger.open(address)) as ledger:
         ledger.note_target("one", "http://one")
         set_clock(monkeypatch, timedelta(hours=5))
@@ -315,7 +315,7 @@ def test_the_moment_of_the_last_line_is_read_from_its_end(long_lines: Journal) -
 
 
 @pytest.mark.parametrize("segment", [1, 1 << 20])
-def test_a_process_goes_on_from_what_another_wrote(tmp_path, monkeypatch, segment):
+def test_a_process_continues_from_the_last_moment_that_another_wrote(tmp_path, monkeypatch, segment):
     """LEDGER-01: also right after a segment was closed."""
     monkeypatch.setattr("pipelines.ledger.journal.BYTES_A_SEGMENT", segment)
     with closing(Ledger.open(tmp_path / "ledger.db")) as first:

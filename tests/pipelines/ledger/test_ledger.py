@@ -93,7 +93,7 @@ def test_a_record_is_identified_by_target_source_resource_and_key(ledger: Ledger
 
 
 def test_the_last_undo_of_a_batch_at_its_target_counts(ledger: Ledger, clock: Clock) -> None:
-    """LEDGER-18: the reason of a row that was taken back names the undo."""
+    """LEDGER-18: the reason of a row that was taken back names that undo."""
     for target, command in [(TARGET, "undo")] * 2 + [("other", "undo"), (TARGET, "purge")]:
         clock.pass_seconds(60)
         ledger.note_decisions(target, "user", command, ["payments-a", "payments-b"], None)
@@ -181,8 +181,8 @@ def test_a_superseding_record_in_doubt_does_not_have_the_id_of_the_former_resour
     assert ledger.read(sa.select(t.former.c.resource_id, t.former.c.fate)) == [("id-1", fate)]
 
 
-def test_a_record_whose_change_is_refused_is_what_it_was_last(ledger: Ledger) -> None:
-    """LEDGER-08: it has its last content, not its first."""
+def test_a_record_whose_change_is_refused_gets_its_last_content_back(ledger: Ledger) -> None:
+    """LEDGER-08: not its first."""
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [intent("k1", 2, "payments-a")])
         ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201)])

@@ -82,7 +82,7 @@ class Clockless:
 def test_sightings_of_machines_with_different_clocks_are_ordered_by_the_ledger_clock(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SCALE-03, LEDGER-04: one whose clock is behind would seem to have looked before, and hide what was made."""
+    """SCALE-03, LEDGER-04: by its own clock, a machine that is behind would seem to have looked earlier."""
     target: Any = Clockless()
     row = AcceptedRow(2, 1, "k", "p1", "h", "p1", None, 100, '{"request":{"reference":"Patient/p1"}}', "")
     seen = list[Sighting]()

@@ -171,7 +171,7 @@ def test_a_command_that_meets_a_locked_ledger_says_that_another_process_writes_t
     assert "the ledger could not be read or written: database is locked: another process writes to it" in err
 
 
-def test_reads_within_see_one_state_and_those_of_a_transaction_what_it_has_written(tmp_path: Path) -> None:
+def test_reads_in_one_block_see_one_state_and_a_transaction_sees_its_own_writes(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     with closing(Ledger.open(path)) as ledger, closing(Ledger.open(path)) as other:
         with ledger.reading():

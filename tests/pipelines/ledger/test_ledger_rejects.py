@@ -66,7 +66,7 @@ def test_a_reject_belongs_to_the_line_that_had_it_last_and_collects_the_reasons_
 
 
 def test_a_row_answers_only_an_open_reject_of_its_own_source(ledger):
-    """CLI-CMD-05: a closed one stays closed, and a record that is wrong then is a reject of its own."""
+    """CLI-CMD-05: a closed reject stays closed, and a wrong row gets a reject of its own."""
     [name] = ledger.reject(TARGET, *OF, "a", [reject(2, "k1")])
     close_rejects(ledger, TARGET, ["k1"], "a")
     [own] = ledger.reject(TARGET, *OF, "b", [reject(2, "k2", name)])

@@ -162,7 +162,7 @@ def test_a_command_moves_no_number_that_another_process_has_taken_and_not_commit
 
 @pytest.mark.long
 @pytest.mark.parametrize("decision", [("rejects", "discard", "nothing", "--why", "x"), ("import", "--clock-is-right")])
-def test_a_decision_by_hand_is_put_behind_what_the_copies_have(machines, target, yesterday, decision):
+def test_a_decision_by_hand_follows_the_facts_of_the_journal_copies(machines, target, yesterday, decision):
     """LEDGER-20: a command without a target takes them up too, before it writes."""
     imported(machines, "one", FIRST)
     restore = yesterday()

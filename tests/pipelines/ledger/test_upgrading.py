@@ -62,7 +62,7 @@ def older(home, target, asked):
 @pytest.mark.alike
 @both
 @pytest.mark.parametrize("lost", ["all", "nothing", "the last day"])
-def test_the_first_start_takes_in_what_the_ledger_lacks(older, home, target, asked, additions, lost):
+def test_the_first_start_takes_missing_outcomes_into_the_ledger(older, home, target, asked, additions, lost):
     """LEDGER-20, CLI-CMD-17"""
     before = older(additions)
     if lost != "nothing":

@@ -57,7 +57,7 @@ def asked_for(target):
 
 @pytest.mark.alike
 @pytest.mark.parametrize("make", [payments, lambda *numbers: list(map(task, numbers))], ids=["payments", "tasks"])
-def test_a_second_home_takes_what_is_there_and_sends_the_rest(homes, target, make):
+def test_a_second_home_adopts_existing_rows_and_sends_the_others(homes, target, make):
     """LEDGER-01, LEDGER-15: 25 rows a search."""
     one, two = homes
     for home in homes:
@@ -117,8 +117,8 @@ def test_a_target_that_refuses_the_search_gets_its_rows(homes, target):
     assert one.progress.lines == [IGNORED]
 
 
-def test_absence_is_believed_of_a_search_alone_that_shows_what_is_known_to_be_there(homes, target):
-    """TARGET-03: what a search does not show, or not yet, is sent as it was before; that is said where it shows."""
+def test_a_load_reports_a_search_that_hides_rows_known_to_be_there(homes, target):
+    """TARGET-03: rows that a search does not show are sent as before."""
     one, two = homes
     one.run(payments(0, 1, 2))
     target.not_indexed = set(target.stored)

@@ -51,7 +51,7 @@ def test_tasks_that_were_cancelled_in_the_chart_are_not_loaded_anew_after_a_move
     assert asked("verify")["differences"] == []
 
 
-def test_a_resource_that_is_shown_twice_is_one_and_what_is_there_twice_is_counted(batch, target, chartferry):
+def test_a_resource_shown_on_two_pages_is_one_and_doubles_are_counted(batch, target, chartferry):
     """CLI-CMD-18"""
     move(target)
     first, second, _ = target.of("Task")
@@ -65,7 +65,7 @@ def test_a_resource_that_is_shown_twice_is_one_and_what_is_there_twice_is_counte
 
 @pytest.mark.alike
 @pytest.mark.parametrize("reuse", [False, True], ids=["new ids", "ids of others"])
-def test_undo_takes_back_what_moved_under_its_new_id(reuse, batch, target, asked):
+def test_undo_takes_back_a_moved_resource_under_its_new_id(reuse, batch, target, asked):
     """CLI-CMD-10: nothing is said to be taken back that was not."""
     move(target, reuse)
     target.stored["k1-is-anothers"] = {**target.of("Task")[0], "id": "k1-is-anothers", "identifier": []}

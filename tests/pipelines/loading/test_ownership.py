@@ -80,8 +80,8 @@ def fate(work):
 
 
 @pytest.mark.parametrize("work", [SAYS], indirect=True, ids=["another make"])
-def test_a_superseded_response_without_an_identifier_stands_until_it_has_one(work):
-    """LEDGER-08: sent without, or somebody dropped it. Its load says so."""
+def test_a_superseded_response_without_an_identifier_stays_in_force_until_it_has_one(work):
+    """LEDGER-08: it was sent without one, or somebody removed it. The load says so."""
     work.follow("answers", "supersede")
     work.run([response(1)], "one")
     old = resource_of(work)

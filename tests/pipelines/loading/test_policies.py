@@ -222,7 +222,7 @@ def test_rows_that_changed_only_because_the_feed_did_wait_for_remap(work):
 
 
 def test_an_older_file_does_not_undo_a_newer_one_although_both_were_skipped_at_first(work):
-    """LEDGER-08: the policy was `skip` when they came first."""
+    """LEDGER-08: the policy was `skip` when they came."""
     work.follow("tasks", "skip")
     for number in (1, 2, 3):
         work.run([task(1, text=f"v{number}")], f"tasks-{number}")

@@ -137,7 +137,7 @@ def test_intents_that_were_never_sent_are_taken_back_when_the_target_is_away() -
 
 
 def test_intents_are_withdrawn_if_the_ledger_fails_before_their_request() -> None:
-    """LEDGER-01: otherwise its rows would be in doubt."""
+    """LEDGER-01: otherwise their rows would be in doubt."""
     book, target, asked = Book("Task", 20), Target(MADE), iter([True, False])
 
     def confirm() -> None:

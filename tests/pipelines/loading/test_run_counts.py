@@ -35,8 +35,8 @@ def run_of(work, batch_id):
     return run
 
 
-def test_a_run_killed_at_any_moment_has_counted_what_it_settled(work, monkeypatch):
-    """Whatever settles rows settles the counts of the run with them."""
+def test_a_run_killed_at_any_moment_has_counted_exactly_its_settled_rows(work, monkeypatch):
+    """The counts of a run are settled in the transaction that settles rows."""
     work.ledger.start_batch(TARGET, "payments-1", feed="payments")
     work.ledger.start_run(TARGET, "payments-1")
     transaction, within, seen = work.ledger.transaction, [], []

@@ -35,7 +35,7 @@ def keys(units: list[list[AcceptedRow]]) -> list[list[str]]:
 
 @settings(max_examples=settings().max_examples * 3 // 5)
 @given(few | many, st.sampled_from([1, ROWS_A_BUNDLE]), st.randoms(use_true_random=False))
-def test_no_lane_is_in_hand_on_two_lines_in_whatever_order_units_end(
+def test_no_lane_is_sent_on_two_lines_at_once_in_whatever_order_bundles_end(
     found: list[str], most: int, chance: Random
 ) -> None:
     """QR-CREATE-16, LIMIT-04"""

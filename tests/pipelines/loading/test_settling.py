@@ -299,7 +299,7 @@ def test_a_target_that_comes_back_is_used_again_in_the_same_run(bare):
     assert loaded.counts["created"] == 54
 
 
-def test_a_killed_run_leaves_what_was_under_way_in_doubt_and_the_next_one_finds_it(bare, monkeypatch):
+def test_a_killed_run_leaves_its_requests_in_doubt_and_the_next_run_settles_them(bare, monkeypatch):
     """LEDGER-01, LEDGER-10"""
 
     class Killed(BaseException):

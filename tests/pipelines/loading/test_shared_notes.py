@@ -167,8 +167,8 @@ def test_a_refused_first_response_leaves_the_note_to_the_next(work):
     assert notes(work) == {"p1": [4]}
 
 
-def test_a_note_that_is_cancelled_in_between_refuses_what_was_to_go_there(work):
-    """LEDGER-07: set aside as any row that the target refuses."""
+def test_responses_for_a_note_that_was_cancelled_meanwhile_are_rejects(work):
+    """LEDGER-07: as any row that the target refuses."""
     work.run([response(1)], "answers-1")
     cancelled = note_of(bodies(work)["k1"])
     work.target.refuse = lambda body: any(each["valueId"] == cancelled for each in body.get("extension", ()))
@@ -241,7 +241,7 @@ def test_while_the_first_is_in_doubt_nothing_goes_into_another_note(work):
     assert notes(work) == {"p1": [3]}
 
 
-def test_an_entry_of_a_bundle_that_stays_without_an_outcome_holds_back_what_was_to_share_its_note(tmp_path):
+def test_a_response_without_an_outcome_holds_back_the_others_that_share_its_note(tmp_path):
     """LEDGER-05"""
     with serving(WithNotes()) as target, closing(Work(tmp_path, target)) as work:
         share(work)
@@ -279,7 +279,7 @@ def test_a_first_response_that_cannot_be_read_ends_the_load_and_guesses_nothing(
     assert notes(work) == {"p1": [2]}
 
 
-def test_the_note_stands_beside_other_extensions_of_a_resource():
+def test_the_note_id_is_added_beside_other_extensions_of_a_resource():
     other = {"url": "http://example.com/link", "valueString": "x"}
     for more in ({}, {"extension": [other]}):
         line, lines, key, lane, _, content, patient, at, cents, body = response(1, **more)

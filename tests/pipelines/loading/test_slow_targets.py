@@ -48,7 +48,7 @@ def keys(work):
 
 @pytest.mark.parametrize("at", [WAYS["ours"]], ids=["ours"], indirect=True)
 @pytest.mark.parametrize("done", [True, False])
-def test_the_bundled_service_gets_what_was_late_again_in_parts(at, done):
+def test_rows_of_a_late_bundle_are_sent_to_the_bundled_service_again_in_parts(at, done):
     """LEDGER-01"""
     at.target.late_is_done = done
     assert at.run(rows(240)).counts == {"created": 240}
@@ -68,7 +68,7 @@ def test_rows_of_a_late_bundle_that_are_there_are_adopted_and_smaller_bundles_fo
 
 @BY_TRANSACTION
 def test_rows_of_a_late_bundle_that_are_missing_are_sent_in_a_small_one_after_the_settling_time(at):
-    """LEDGER-01, TARGET-03: so that it is not late again and again."""
+    """LEDGER-01, TARGET-03: a large one would be late again."""
     at.target.late_is_done = False
     some = rows(160)
     loaded = at.run(some)
@@ -139,8 +139,8 @@ def test_a_target_that_never_answers_a_write_in_time_is_left_alone(at):
 
 
 @pytest.mark.parametrize("at", [WAYS["batch"]], ids=["batch"], indirect=True)
-def test_a_row_counts_once_whatever_comes_of_it_in_one_load(at):
-    """LEDGER-04: rows in doubt from before, of one lane, whose first bundle is late in this load, and was done."""
+def test_a_row_with_several_outcomes_in_one_load_counts_once(at):
+    """LEDGER-04: rows of a lane are in doubt from before, and their first bundle is late but done."""
     some = [payment(number, patient="p0") for number in range(40)]
     at.target.seconds_a_row = 0
     at.target.faults = ["", "", "", Said(504, HTML)]

@@ -65,7 +65,7 @@ def test_a_loader_that_was_taken_over_updates_no_task(work, held_up):
 
 
 def test_a_loader_that_was_taken_over_takes_no_superseded_response_back(work, held_up):
-    """LEDGER-08, LEDGER-10: the next import does it."""
+    """LEDGER-08, LEDGER-10: the next import takes it back."""
     work.follow("answers", "supersede")
     work.run([response(1)], "answers-1")
     held_up(work.ledger)

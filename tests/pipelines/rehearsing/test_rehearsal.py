@@ -201,7 +201,7 @@ def test_a_new_store_from_reference_data_needs_no_home(tmp_path, home, chartferr
     assert outcomes(json.loads(out.read_text())) == {2: ("k1", "created", [])}
 
 
-def test_without_a_store_it_says_what_to_name(tmp_path, home, capsys):
+def test_a_rehearsal_without_a_store_says_how_to_name_one(tmp_path, home, capsys):
     """CLI-CMD-01"""
     code = run(["--home", str(tmp_path / "new"), "rehearse"])
     _, err = capsys.readouterr()

@@ -254,10 +254,10 @@ def whole(store: Store, number: int) -> bool:
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_readers_are_led_to_a_whole_version_at_whatever_write_a_copy_is_killed(
+def test_latest_json_names_a_complete_version_at_whatever_write_a_copy_is_killed(
     store: Store, bucket: FakeBucket, tmp_path: Path, after: bool
 ) -> None:
-    """And the next publication is copied: nothing has to be removed first."""
+    """The next publication is copied without any repair."""
     place = str(tmp_path / "copies") if isinstance(store, stores.Folder) else "s3://bucket/pre/fix"
     environ, number, led = bucket.environ(), 0, 0
     copy_publication(store, tmp_path, publication(tmp_path, number))

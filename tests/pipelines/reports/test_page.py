@@ -255,7 +255,7 @@ def test_a_target_s_own_code_is_no_name_on_the_page(world: World) -> None:
 
 @pytest.mark.long
 def test_an_impossible_amount_is_left_out_of_sums_and_shown_with_its_rule_and_remedy(world: World) -> None:
-    """STATE-HOME-04: the rule is shown with its sentence and an example."""
+    """STATE-HOME-04"""
     import_payments(world)
     rejects(world, "PAY-28", ["the amount is above 9999999.99"], cents=10**12)
     html, shown = page(world)
@@ -350,7 +350,7 @@ def test_the_page_loads_nothing_from_elsewhere(paid: tuple[World, str]) -> None:
     assert "default-src 'none'" in html
 
 
-def test_a_chart_is_described_and_a_table_stands_under_it(paid: tuple[World, str]) -> None:
+def test_a_chart_has_a_description_and_a_table(paid: tuple[World, str]) -> None:
     html, shown = paid[1], Page(paid[1])
     charts = re.findall(r'<svg role="img".*?</svg>', html, re.DOTALL)
     assert len(shown.tables) == 6

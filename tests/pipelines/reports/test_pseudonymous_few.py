@@ -37,7 +37,7 @@ def of_many(world: World, **chosen: int) -> None:
 def test_small_cells_and_those_from_which_they_could_be_computed_are_left_out(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """REPORT-30: a code with three answers; the total of the question is in another table, so a second one goes too."""
+    """REPORT-30: a code has three answers. Since another table has the total, a second code is left out."""
     publish_only(monkeypatch, "answer_by_code", "answer_by_question")
     of_many(world, no=40, yes=12, maybe=3)
     tables = publish(world)

@@ -310,8 +310,8 @@ def test_a_date_beyond_the_range_of_the_tables_is_published_as_empty(home, asked
 
 
 @pytest.mark.long
-def test_a_payment_that_was_created_and_comes_again_with_a_day_that_is_none_counts_once(home, night):
-    """REPORT-24: its key, patient and amount say what it is; with another amount it is told beside."""
+def test_a_created_payment_that_comes_again_with_an_invalid_date_counts_once(home, night):
+    """REPORT-24: key, patient and amount show that it is the same; with another amount it is shown beside."""
     night("payments-1.csv", row("k1", "1.00"), row("k2", "2.00"))
     night("payments-2.csv", row("k1", "1.00", day="2026-02-31"), row("k2", "3.00", day="2026-02-31"))
     assert payments(home) == [("k1", "1.00", "created"), ("k2", "2.00", "created"), ("k2", "3.00", "refused")]

@@ -388,7 +388,7 @@ def test_answers_at_any_depth_are_counted_by_question_and_code(world: World, onl
 
 
 @pytest.mark.long
-def test_a_task_is_what_was_sent_of_it_and_a_purged_one_counts_no_more(world: World, only: Callable[..., None]) -> None:
+def test_the_table_of_tasks_shows_what_was_sent_and_no_purged_tasks(world: World, only: Callable[..., None]) -> None:
     """A later run of the file by a changed feed reads another owner, and sends nothing."""
     only("task", "import_row")
     batch = carry_over(world, "Task", {"k1": (ago(1), task(owner="d1"))})

@@ -49,10 +49,10 @@ def test_results_of_reports_are_read_by_id_and_joined_to_their_reports(world: Wo
     assert world.rows("SELECT observation_id, value, changes FROM observation") == [("o1", 6.2, 1)]
 
 
-def test_results_within_their_report_are_rows_and_what_is_named_twice_is_one(
+def test_results_contained_in_a_report_are_rows_and_one_named_twice_is_one_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """REPORT-01: of the report's patient, if they name none."""
+    """REPORT-01: without a patient of their own they are of the report's patient."""
     publish_only(
         monkeypatch, "diagnostic_report_result", "result_by_patient", "report_by_performer", "observation_coding"
     )

@@ -124,7 +124,7 @@ def test_a_column_of_traits_needs_a_column_of_patients_in_its_table(others: tupl
         shown_tables([replace(BROKEN, columns=(TRAITS[1], *others))])
 
 
-def test_no_total_less_what_is_seen_gives_a_small_count() -> None:
+def test_no_small_count_can_be_computed_from_totals_and_shown_rows() -> None:
     """REPORT-30: somebody who knows every total of a table, over whichever of its columns, learns of no small cell."""
     chance = random.Random(5)
     for _ in range(300):

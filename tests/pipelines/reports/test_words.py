@@ -72,7 +72,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     made.ledger.close()
 
 
-def test_questionnaires_questions_and_options_stand_with_their_words_in_the_order_of_the_form(world: World) -> None:
+def test_questionnaires_questions_and_options_are_published_with_their_words_in_order(world: World) -> None:
     world.publish()
     assert world.rows("SELECT * EXCLUDE (first_seen_at) FROM questionnaire") == [
         ("q1", "Mood", "active", "How are you?", LOINC, "44249-1", 3, None, None)
@@ -106,7 +106,7 @@ def test_a_changed_questionnaire_and_one_that_is_gone_show_when(world: World) ->
     assert world.rows(seen) == [("q1", "retired", True, True), ("q2", "active", False, False)]
 
 
-def test_practitioners_and_groups_stand_with_their_names_where_they_are_known(world: World) -> None:
+def test_practitioners_and_groups_are_published_with_their_names_if_known(world: World) -> None:
     world.names = {"Practitioner/d1": "Ann Doe", "Practitioner/d7": "Bo Roe", "Group/g9": "Night"}
     group = {"extension": [{"valueReference": {"reference": "Group/g1"}}]}
     body = {"status": "requested", "requester": {"reference": "Practitioner/d4"}, **group}

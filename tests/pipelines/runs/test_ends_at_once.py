@@ -75,7 +75,7 @@ def test_a_run_does_not_end_a_batch_of_which_another_process_is_sending_rows(hom
     assert states(address) == ["finished"]
 
 
-def test_a_run_that_fails_takes_nothing_from_what_another_one_has_ended(home, target, asked, monkeypatch, address):
+def test_a_run_that_fails_does_not_reopen_a_batch_that_another_run_finished(home, target, asked, monkeypatch, address):
     """LEDGER-10: both began while the batch had no end."""
 
     def ended_since(session, run, *given):

@@ -134,7 +134,7 @@ AN_ARRAY = (
     ],
 )
 def test_a_file_without_rows_ends_with_one_sentence_in_little_memory(name, parts, said, tmp_path):
-    """FEED-FILE-02, FEED-FILE-04: whatever its size."""
+    """FEED-FILE-02, FEED-FILE-04: even a large one."""
     size, _, found = peak(written(tmp_path / name, 20 * MB, parts()))
     assert found == said
     assert size < 450

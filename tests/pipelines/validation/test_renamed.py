@@ -276,7 +276,7 @@ def test_rows_that_another_importer_loaded_meanwhile_do_not_stop_the_file(home, 
 
 @pytest.mark.long
 def test_a_small_file_under_new_keys_that_passed_does_not_let_the_full_export_pass(home, target, asked):
-    """LEDGER-02: of tasks, too, which are made a second time under other keys."""
+    """LEDGER-02: its tasks would be made a second time, under other keys."""
     feed = feed_file(home, "tasks", 'kind = "tasks"\nfiles = ["tasks*"]\n', TASKS)
     rows = [f"k{number},p1,Call {number},requested,d1\n" for number in range(7)]
     put(home, "tasks-1.csv", TASKS + "".join(rows[:5]))

@@ -118,7 +118,7 @@ def test_responses_are_the_same_without_a_look_at_rows_that_were_met(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_files_are_sorted_only_where_rows_of_a_record_stand_apart(
+def test_a_file_is_sorted_only_if_rows_of_a_record_are_not_adjacent(
     seed: int,
     known: Snapshot,  # noqa: F811
     tmp_path: Path,

@@ -221,7 +221,7 @@ def test_payments_are_sent_by_date_then_line_across_chunks(tmp_path: Path) -> No
     assert order == sorted(order)
 
 
-def test_tasks_are_sent_as_they_stand_and_repeats_are_found_across_chunks(
+def test_tasks_are_sent_in_the_order_of_the_file_and_repeats_are_found_across_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """FEED-FILE-05, LEDGER-13: alternating rows, whole resources and unreadable lines, with repeated keys."""

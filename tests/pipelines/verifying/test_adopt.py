@@ -185,7 +185,7 @@ def test_records_that_were_undone_before_the_ledger_was_lost_are_not_loaded_agai
 
 @pytest.mark.long
 @pytest.mark.publishes("import_row")
-def test_status_counts_what_was_taken_back_as_the_tables_do_also_where_the_decision_is_lost(
+def test_status_and_tables_count_undone_records_alike_even_if_the_decision_is_lost(
     home, asked, chartferry, monkeypatch
 ):
     """CLI-CMD-10, CLI-CMD-17: of two files the second has a record of the first once more."""
@@ -376,7 +376,7 @@ def test_journal_gone_and_ledger_there_is_asked_for_first(home, target, asked, c
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 12))])
-def test_whatever_ledger_and_journal_lost_no_record_is_there_twice(seed, additions, home, target, asked):
+def test_no_record_is_there_twice_whatever_part_of_ledger_and_journal_was_lost(seed, additions, home, target, asked):
     """CLI-CMD-17, LEDGER-01, LEDGER-20: files, faults, and ledger and journal lost or of another day."""
     dice = random.Random(seed)
     target.stored["q1"] = QUESTIONS

@@ -115,7 +115,7 @@ def test_a_double_that_the_chart_has_cancelled_is_named_no_more(batch, target, a
 
 @pytest.mark.long
 def test_a_double_that_may_belong_to_two_batches_is_named_by_the_verify_of_each(home, target, asked):
-    """CLI-CMD-17, EVID-01: the first batch does not seem to agree because the payment is named for the second."""
+    """CLI-CMD-17, EVID-01: otherwise the first batch would seem to agree."""
     payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
     first = asked("import")["batches"][0]["batch_id"]
     payments(home, ("k3", "p2", "2.00"))

@@ -114,7 +114,7 @@ def test_a_clock_that_is_years_behind_leads_to_a_whole_read(imported, theirs, as
     assert (found["differences"], found["whole"]["PaymentNotice"]) == ([], True)
 
 
-def test_a_target_that_refuses_what_it_declares_is_read_whole(imported, theirs, asked):
+def test_a_target_that_refuses_its_declared_searches_is_read_whole(imported, theirs, asked):
     """CLI-CMD-17"""
     theirs.refused_parameters = {"_elements", "_total", "_lastUpdated"}
     found = asked("verify")

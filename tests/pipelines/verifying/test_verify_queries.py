@@ -53,7 +53,7 @@ def without(query: str, needed: str) -> str:
 
 
 @pytest.mark.parametrize("name", NEEDED)
-def test_a_query_finds_nothing_where_what_it_needs_has_no_row(db: duckdb.DuckDBPyConnection, name: str) -> None:
+def test_a_query_whose_needed_table_is_empty_finds_nothing(db: duckdb.DuckDBPyConnection, name: str) -> None:
     query = QUERIES[name]
     assert not has_no_row(db, query)
     assert has_no_row(db, without(query, NEEDED[name])), "it is to be asked always"

@@ -278,7 +278,7 @@ def test_each_kind_of_damage_is_found(store, names):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_kind_of_damage_alone_is_found_as_that(store, name):
+def test_a_single_kind_of_damage_is_reported_as_that_kind(store, name):
     """CLI-SVC-10"""
     group = next(names for names in GROUPS if name in names)
     planted = suffers(store, name)

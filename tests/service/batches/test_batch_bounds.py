@@ -42,7 +42,7 @@ def test_a_bundle_of_too_many_entries_is_refused_as_a_whole(service: Running, mo
     assert total(service.client, "/Task?_count=0") == before
 
 
-def test_a_bundle_may_have_as_many_entries_as_that(service: Running) -> None:
+def test_a_bundle_with_the_largest_number_of_entries_is_accepted(service: Running) -> None:
     """EXTRA-BATCH-09"""
     answer = sent(service, bundle([{"request": {"method": "GET", "url": "Nothing/x"}}] * batch.MOST_ENTRIES))
     assert {each["response"]["status"] for each in answer.json()["entry"]} == {"404"}

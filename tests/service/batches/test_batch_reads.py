@@ -189,7 +189,7 @@ def test_the_answer_to_an_empty_batch_has_no_entries(service: Running) -> None:
 
 
 @pytest.mark.parametrize("below", ["", "/fhir"])
-def test_a_fault_of_the_store_is_the_outcome_of_what_is_read(
+def test_a_fault_of_the_store_is_the_outcome_of_the_reads_of_a_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
 ) -> None:
     """EXTRA-BATCH-08, EXTRA-R4-02, EXTRA-OPS-03: what was written beside it is answered, and is on record."""

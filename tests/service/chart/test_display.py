@@ -90,7 +90,7 @@ def outline(display: Any) -> list[Any]:
     return [(item.text, item.answers, outline(item)) for item in display.items]
 
 
-def test_answers_stand_in_the_order_of_the_questionnaire_and_groups_without_anything_to_show_are_left_out() -> None:
+def test_answers_are_shown_in_the_order_of_the_questionnaire_without_empty_groups() -> None:
     found = displayed_response(FORM, filled(c="3", b="2", a="1"))
     assert outline(found) == [
         ("A", ("1",), []),

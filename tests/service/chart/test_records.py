@@ -153,7 +153,7 @@ def test_answers_are_shown_in_the_note_of_their_encounter(world: World) -> None:
     assert "target" in (opened.find(".//section").get("class") or "")  # type: ignore[union-attr]
 
 
-def test_a_data_import_note_stands_on_the_timeline_at_authored(world: World) -> None:
+def test_a_data_import_note_is_on_the_timeline_at_authored(world: World) -> None:
     """CHART-10: newest first, whatever the order of recording; a date is the whole day."""
     for authored in ("2025-02-01", "2025-02-01T12:00:00Z", "2025-01-31T23:59:00-05:00", "2025-03-01"):
         world.answer("p7", authored=authored)

@@ -55,7 +55,7 @@ def test_the_audit_records_requests_to_the_face_as_those_to_the_interface(fresh_
 def test_a_create_that_is_stored_answers_201_even_if_it_cannot_be_read_back(
     fresh_service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """EXTRA-R4-02: a 503 would say that nothing was stored."""
+    """EXTRA-R4-02: a 503 would mean that nothing was stored."""
 
     async def fails(*_: Any) -> None:
         raise FhirError(UNAVAILABLE)

@@ -149,7 +149,7 @@ def test_a_body_behind_a_wish_for_another_protocol_is_read(service, size):
     assert statuses(received) == [201, 201, 200], received[:300]
 
 
-def test_a_compressed_body_is_refused_as_what_it_is(service):
+def test_a_compressed_body_is_refused_with_the_reason(service):
     """LIMIT-06: it could unpack to any size."""
     headers = {"content-type": "application/json", "content-encoding": "gzip"}
     answer = service.client.post("/Task", content=gzip.compress(b"{}"), headers=headers)

@@ -57,7 +57,7 @@ def test_amounts_beyond_what_can_be_computed_with_are_only_compared(
     assert found == [["PaymentNotice.amount.value"]] * problems
 
 
-def test_several_problems_come_together(fresh_service: Running) -> None:
+def test_several_problems_are_reported_together(fresh_service: Running) -> None:
     """EXTRA-VALIDATE-02."""
     body = task(1, status="draft", intent="order", requester={"reference": "Practitioner/no"})
     issues = validated(fresh_service, body)

@@ -179,7 +179,7 @@ def test_an_error_of_the_server_is_reported_in_one_line_of_the_log() -> None:
     )
 
 
-def test_searches_and_histories_are_read_as_what_is_asked_for(
+def test_searches_and_histories_are_subject_to_the_time_limit_of_requests(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LIMIT-15"""

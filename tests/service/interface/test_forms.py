@@ -129,6 +129,6 @@ def test_a_missing_required_element_is_reported() -> None:
     ],
 )
 def test_drawing_a_column_from_a_body_of_another_shape_is_an_error(draw: DrawnValues, stored: dict[str, Any]) -> None:
-    """CLI-SVC-10: a body of another shape is not taken for the one that its columns were drawn from."""
+    """CLI-SVC-10"""
     with pytest.raises((TypeError, AttributeError)):
         draw(stored)

@@ -27,7 +27,7 @@ def test_ids_rise_within_each_thread_and_none_is_given_twice() -> None:
     assert len({one for each in made for one in each}) == 2000
 
 
-def test_ids_rise_where_the_clock_stands_still_or_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_rise_even_if_the_clock_stops_or_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     new_id, at = OrderedIds(), iter((9, 9, 5, 10**9))
     monkeypatch.setattr(ids, "_ticks", lambda: next(at))
     made = [new_id() for _ in range(4)]

@@ -305,7 +305,7 @@ def test_a_batch_that_fails_on_its_way_stores_nothing_of_it(
 
 @pytest.mark.on_both
 def test_a_failed_batch_leaves_the_balance_as_it_was(fresh_service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PAY-CREATE-04, PAY-CREATE-08: balances are carried from batch to batch, and none of a batch that failed."""
+    """PAY-CREATE-04, PAY-CREATE-08: balances are kept from batch to batch, except those of a batch that failed."""
     owed = _balance(fresh_service, "p1")
 
     def fail(*_: Any) -> None:
