@@ -45,10 +45,13 @@ def are_of_lines(counts: Mapping[str, Any], lines: Mapping[str, Any]) -> bool:
 
 
 def counts_so_far(ledger: Ledger, batch: Mapping[str, Any]) -> dict[str, int]:
-    """Return the counts of an unfinished batch, with the line counts of its newest run until it has its own."""
+    """Return the counts of an unfinished batch, with the line counts of its newest run until it has its own.
+
+    Records without lines are rows that an earlier version counted before a run had ended.
+    """
     target, batch_id = batch["target"], batch["batch_id"]
     lines: Mapping[str, Any] = batch
-    if not batch["records"]:
+    if not batch["lines"]:
         lines = next((run for run in reversed(ledger.runs(target, batch_id)) if run["records"]), batch)
     return with_outcomes(ledger, target, batch_id, lines)
 

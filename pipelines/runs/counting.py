@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.home.spill import batches, is_whole
-from pipelines.ledger.batch_counts import LINES, hold_batch, under_way, with_outcomes
+from pipelines.ledger.batch_counts import LINES, counts_so_far, hold_batch, under_way, with_outcomes
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.reject_state import close_answered
+from pipelines.ledger.states import OUTCOMES
 from pipelines.loading.load_counts import LoadCounts
 from pipelines.runs.run import Run, RunResult
 from pipelines.session.session import Session
@@ -35,16 +36,14 @@ def recount(ledger: Ledger, target: str, batch_id: str) -> None:
 
 def _recount(ledger: Ledger, before: Mapping[str, Any]) -> None:
     target, batch_id = before["target"], before["batch_id"]
-    counts = with_outcomes(ledger, target, batch_id, before, all_have_one=True)
     if before["state"] == "finished":
+        counts = with_outcomes(ledger, target, batch_id, before, all_have_one=True)
         state = "running" if under_way(ledger, target, batch_id, 1) else "finished"
-        ledger.finish_batch(target, batch_id, state, counts)
-        return
-    whole = counts["accepted"] == before["accepted"] and not ledger.unsettled(target, batch_id)
-    kept = ("accepted", "rejected", "amount_accepted")
-    ledger.finish_batch(
-        target, batch_id, "finished" if whole else before["state"], {**counts, **{name: before[name] for name in kept}}
-    )
+    else:
+        counts = counts_so_far(ledger, before)
+        whole = sum(counts[name] for name in OUTCOMES) == before["accepted"]
+        state = "finished" if whole and not ledger.unsettled(target, batch_id) else before["state"]
+    ledger.finish_batch(target, batch_id, state, counts)
 
 
 def goes_on(session: Session, run: Run, result: RunResult) -> bool:
