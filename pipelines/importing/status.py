@@ -129,11 +129,12 @@ def _cells(row: dict[str, Any], shown: list[str]) -> list[str]:
 
 
 def _one(row: dict[str, Any]) -> Iterable[str]:
-    for run in row.get("runs", ()):
+    runs = row.get("runs", ())
+    for run in runs:
         yield f"run {run['run']}: {run['state']}, {_times(run)}: {_counted(run, COUNTED) or 'no records'}"
         if run["message"]:
             yield f"  {run['message']}"
-    if row.get("runs") and row["state"] == "failed":
+    if runs and (row["state"] == "failed" or row["state"] == runs[-1]["state"] == "stopped"):
         yield f"not loaded: {NOT_LOADED_NEXT}"
     if left := row["undo_left"]:
         yield undo_left(row["batch_id"], left)

@@ -34,14 +34,14 @@ BATCHES = f"""
     ),
     last_run AS (
         SELECT batch_id, arg_max(message, run) AS message, max(coalesce(finished_at, started_at)) AS at,
-            arg_max(state, run) = '{CUT_OFF}' AS cut_off
+            arg_max(state, run) AS state
         FROM import_run GROUP BY batch_id
     )
     SELECT batch.batch_id, batch.feed, batch.file_name, batch.received_at, batch.state, batch.records, batch.taken,
         batch.created + batch.adopted + batch.updated + batch.superseded, batch.unchanged + batch.skipped,
         batch.rejected, batch.refused, coalesce(open.number, 0), coalesce(open.closed, 0), coalesce(doubt.number, 0),
         coalesce(undone.number, 0), coalesce(batch.unanswered = 0, false),
-        last_run.message, coalesce(last_run.cut_off, false),
+        last_run.message, last_run.state,
         coalesce(last_run.at < here.published_at - INTERVAL 1 HOUR, false)
     FROM batch CROSS JOIN here
     LEFT JOIN open ON batch.batch_id = open.batch_id
@@ -49,6 +49,9 @@ BATCHES = f"""
     LEFT JOIN undone ON batch.batch_id = undone.batch_id
     LEFT JOIN last_run ON batch.batch_id = last_run.batch_id
     ORDER BY batch.received_at DESC, batch.batch_id"""
+
+
+ENDED_BY_UNDO = "An undo ended it before it was finished, and nothing more of it is sent."
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class BatchNow:
     * open, closed: rejects that are still open, and rejects that a later try or a correction has closed.
     * taken_back: records that were carried over and taken back later.
     * is_answered: True if the file was not loaded and each of its records has been answered since.
+    * last_run: the state of the batch's newest run; None if it has no run.
     * is_silent: True if nothing has happened to the batch for an hour.
     """
 
@@ -79,7 +83,7 @@ class BatchNow:
     taken_back: int
     is_answered: bool
     message: str | None
-    is_program_at_fault: bool
+    last_run: str | None
     is_silent: bool
 
     @property
@@ -103,6 +107,15 @@ class BatchNow:
         return self.state in NOT_LOADED and not self.is_answered
 
     @property
+    def is_ended_by_undo(self) -> bool:
+        """True if an undo stopped the batch: a check stops a run with its batch."""
+        return self.state == "stopped" and self.last_run != "stopped"
+
+    @property
+    def is_program_at_fault(self) -> bool:
+        return self.state == "failed" and self.last_run == CUT_OFF
+
+    @property
     def is_cut_off(self) -> bool:
         return self.state == "running" and self.is_silent and not self.doubts
 
@@ -116,7 +129,7 @@ class BatchNow:
         """Return the state of the batch in words."""
         if self.state in NOT_LOADED:
             fate = "loaded, failed later" if self.carried else "not loaded"
-            fate = "ended by undo" if self.state == "stopped" and self.made else fate
+            fate = "ended by undo" if self.is_ended_by_undo else fate
             return fate if self.carried or self.is_failed else f"{fate}, answered since"
         if self.doubts:
             return "in doubt"
@@ -153,17 +166,31 @@ def _failed(batches: list[BatchNow]) -> Iterator[AttentionItem]:
     for each in batches:
         if each.is_failed:
             why = (each.message or each.state).removeprefix(f"{each.file}: ").removeprefix(f"{each.batch_id}: ")
-            remedy = (
-                "Correct the file or its feed file, and put the file into the inbox again. If records are left that no"
-                f" other file has, and they are not needed, give them up by chartferry purge {each.batch_id}."
-            )
-            if each.is_program_at_fault:
-                remedy = (
-                    "Import it again, with a later version of Chartferry or with more memory: the file is in"
-                    f" batches/{each.batch_id}/source."
-                )
             what = "Its last run failed" if each.taken else "Nothing of it was loaded"
-            yield AttentionItem(each.file, f"{what}: {why}", remedy)
+            matter = ENDED_BY_UNDO if each.is_ended_by_undo else f"{what}: {why}"
+            yield AttentionItem(each.file, matter, _remedy(each))
+
+
+def _remedy(batch: BatchNow) -> str:
+    """Return what to do about a file that was not loaded."""
+    if batch.is_ended_by_undo:
+        again = f"chartferry import --again {batch.batch_id} loads it whole."
+        return f"{again} If it is not needed, give it up by chartferry purge {batch.batch_id}."
+    if batch.is_program_at_fault:
+        return (
+            "Import it again, with a later version of Chartferry or with more memory: the file is in"
+            f" batches/{batch.batch_id}/source."
+        )
+    correct = "Correct the file or its feed file, and put the file into the inbox again."
+    if batch.state == "stopped":
+        correct = (
+            "Do what the problem says; or correct the file, its control totals or its feed file, and put the file into"
+            " the inbox again, with its control totals if it has some."
+        )
+    return (
+        f"{correct} If records are left that no other file has, and they are not needed, give them up by chartferry"
+        f" purge {batch.batch_id}."
+    )
 
 
 def _cut_off(batches: list[BatchNow]) -> Iterator[AttentionItem]:

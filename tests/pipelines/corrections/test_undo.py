@@ -21,6 +21,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
 from pipelines.loading.changes import Changes
 from pipelines.receiving.stage import receive
+from pipelines.reports.attention import ENDED_BY_UNDO as ENDED_SAID
 from pipelines.runs.beginning import begin
 from pipelines.runs.lines import SHOWN_NEXT
 from pipelines.runs.loading import load_run
@@ -274,6 +275,8 @@ def test_an_undo_ends_a_batch_whose_load_was_cut_off_until_it_is_loaded_again(ho
     assert (row["state"], row["created"], row["taken_back"]) == ("stopped", sent, sent)
     assert f"chartferry import --again {batch}" in chartferry("status", batch)[1]
     assert "tasks.csv tasks ended by undo" in words_of(home, "imports")
+    remedy = f"chartferry import --again {batch} loads it whole. If it is not needed, give it up by chartferry purge"
+    assert f"tasks.csv {ENDED_SAID} {remedy} {batch}." in words_of(home, "problems")
     after = asked("import")
     assert (after["batches"], after["not_loaded"]) == ([], [batch])
     tasks(home, *(f"k{number}" for number in range(110)))
@@ -360,6 +363,8 @@ def test_an_undo_looks_up_the_rows_that_an_interrupted_load_left_in_doubt(
             target.lose(name)
     found = asked("undo", batch)
     assert (found["exit_code"], found["taken"], found["ended"]) == (0, sent if is_there else 0, True)
+    [row] = asked_of_status(chartferry)
+    assert (row["lines"], row["records"], row["accepted"]) == (111, 110, 110)
     assert asked("import")["batches"] == []
     assert {body["status"] for body in target.of("Task")} <= {"cancelled"}
     assert asked("import", "--again", batch)["totals"]["created"] == 110

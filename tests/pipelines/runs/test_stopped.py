@@ -116,6 +116,7 @@ def test_later_imports_name_a_file_that_was_not_loaded_until_its_records_came(ch
     (home / "inbox" / "payments.csv.control.json").write_text('{"rows": 2}')
     [stopped] = asked("import")["batches"]
     assert (stopped["state"], asked("import")["not_loaded"]) == ("stopped", [stopped["batch_id"]])
+    assert f"not loaded: {NOT_LOADED_NEXT}" in chartferry("status", stopped["batch_id"])[1].splitlines()
     code, said, _ = chartferry("import")
     note = f"note: earlier files that were not loaded: payments.csv ({stopped['batch_id']}); chartferry status BATCH"
     assert (code, f"{note} says why; {NOT_LOADED_NEXT}" in said.splitlines()) == (0, True)
