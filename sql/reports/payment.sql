@@ -3,8 +3,9 @@
 --   Of a key that was rejected in several files the newest one counts, none if that was corrected. A rejected record
 --   without a key is known by patient, time and amount; as many count as one file has alike. Without a time it is the
 --   same as one of a later file, or as one that was sent under its key. A rejected record without a readable amount has
---   no row. A payment of a file of which nothing was sent counts until a later file has its key; a rejected one as
---   other rejects do.
+--   no row. One that came again with another patient, day or amount, and was rejected for it, has a row beside that of
+--   the payment at the target. A payment of a file of which nothing was sent counts until a later file has its key; a
+--   rejected one as other rejects do.
 -- inputs: import_row, reject, ledger_reject, ledger_batch, ledger_resubmission, waiting_payment, sent_payment,
 --   this_publication
 -- references: batch_id import_batch, reject_id reject
@@ -210,7 +211,8 @@ latest_of_key AS (
         source_key,
         reject_id
     FROM ledger_reject
-    WHERE resource_type = 'PaymentNotice' AND source_key IS NOT NULL
+    -- An open one is a change of a payment that was sent, and was not corrected to it.
+    WHERE resource_type = 'PaymentNotice' AND source_key IS NOT NULL AND state IN ('resubmitted', 'closed')
     QUALIFY
         row_number() OVER (PARTITION BY target, source, source_key ORDER BY last_seen_at DESC, reject_id DESC) = 1
 )

@@ -319,6 +319,19 @@ def test_a_created_payment_that_comes_again_with_an_invalid_date_counts_once(hom
     assert (received, difference(home)) == ("6.00", "0.00")
 
 
+def test_a_created_payment_does_not_carry_the_reject_of_a_later_change(home, night):
+    """REPORT-24: it would seem to have been corrected before it was made."""
+    night("payments-1.csv", row("k1", "1.00"), row("k2", "two"))
+    night("payments-2.csv", row("k1", "3.00"), row("k2", "2.00"))
+    found = published(home, "SELECT source_key, amount::VARCHAR, fate, reject_id FROM payment ORDER BY ALL")
+    rejects = dict(published(home, "SELECT state, reject_id FROM reject"))
+    assert found == [
+        ("k1", "1.00", "created", None),
+        ("k1", "3.00", "refused", rejects["open"]),
+        ("k2", "2.00", "created", rejects["closed"]),
+    ]
+
+
 def test_a_payment_that_the_target_refused_says_when_it_was_sent_and_one_that_a_rule_rejected_does_not(
     night, target, home
 ):
