@@ -21,6 +21,7 @@ import httpx
 from pipelines.dagster.inbox.files import LAIN_TOO_LONG, lain_for
 from pipelines.dagster.names import ONE_HOME, RETRIED_AS_TAG, WILL_RETRY_TAG, DagsterNames
 from pipelines.dagster.sensor_common import ticking, understood
+from pipelines.dagster.stages.outcome import failed_batches
 from pipelines.dagster.standing.verdicts import broken_in, unexpected_in
 from pipelines.dagster.tables import PUBLISH, REFRESH
 from pipelines.dagster.waiting import WaitReason, waiting_now
@@ -134,7 +135,7 @@ def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) 
             return dg.SkipReason(f"No alert can be sent: neither {COMMAND} nor {WEBHOOK} is set.")
         now = datetime.now(UTC)
         told = AlertMemory.of(context.cursor, now)
-        held = cache(lambda: waiting_now(home, environ, now))
+        held = cache(lambda: waiting_now(home, environ, feeds, now))
         events, unseen = gathered_events(
             lambda: of_runs(context.instance, told.since, now, names),
             lambda: of_batches(home, environ),
@@ -229,14 +230,18 @@ def tell_new(
 
 
 def of_runs(instance: dg.DagsterInstance, since: float, now: datetime, names: DagsterNames) -> Iterator[AlertEvent]:
-    """Yield the failed runs of the last day that are not retried, without those that report the command line."""
+    """Yield the failed runs of the last day that are not retried, without those that report the command line.
+
+    Each is about the batches that failed it, or all its batches if it failed for another reason.
+    """
     after = max(datetime.fromtimestamp(since, UTC), now - LOOKS_BACK)
     wanted = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=after, tags=names.own_runs)
     for record in instance.get_run_records(wanted, limit=FAILURES_A_LOOK):
         run = record.dagster_run
         if TOLD_TAG in run.tags or _is_retried(run, record.end_time or 0.0, now):
             continue
-        batches = [names.batch(partition) for partition in run.tags.get(BATCH_TAG, "").split()]
+        of_run = [names.batch(partition) for partition in run.tags.get(BATCH_TAG, "").split()]
+        batches = failed_batches(instance, run.run_id) or of_run
         publishes = run.asset_selection is not None and names.published in run.asset_selection
         kind = "publishing_failed" if publishes or run.job_name in map(names.job, (PUBLISH, REFRESH)) else "run_failed"
         about = {"job": run.job_name, "run_id": run.run_id, "batches": batches}

@@ -3,15 +3,16 @@
 The reason is computed only once something has waited for some minutes, so that it costs nothing while all is well.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pipelines.dagster.inbox.files import lain_for
+from pipelines.dagster.inbox.look import lain_with_feed
 from pipelines.dagster.inbox.outside_inbox import out_of_reach
 from pipelines.dagster.reference import looks_new, named_files
 from pipelines.dagster.unfinished import left_batches, somebody_loads
+from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import printable_name
 from pipelines.home.counted import listed
 from pipelines.home.inbox import Inbox
@@ -36,9 +37,9 @@ class WaitReason:
         return f"Imports wait, because {self.why}{': ' if self.files else ''}{listed(self.files, NAMED)}."
 
 
-def waiting_now(home: Path, environ: Mapping[str, str], now: datetime) -> WaitReason | None:
+def waiting_now(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed], now: datetime) -> WaitReason | None:
     """Return the cause if imports have waited for `PATIENCE`; None if nothing blocks them."""
-    in_inbox = tuple(sorted(printable_name(name) for name in lain_for(home / "inbox", now, PATIENCE)))
+    in_inbox = tuple(sorted(lain_with_feed(home, environ, feeds, now, PATIENCE)))
     new = looks_new(home) if is_bundled(environ) else []
     if in_inbox and new and all(_came(path) <= now - PATIENCE for path in new):
         return WaitReason("reference", f"reference data is not loaded ({named_files(new)})", in_inbox)

@@ -19,6 +19,7 @@ import pytest
 from pipelines.cli import run as chartferry
 from pipelines.dagster import alerts
 from pipelines.dagster.waiting import waiting_now
+from pipelines.feeds.files.catalog import builtin_feeds
 from tests.support import loopback
 from tests.support.called import called
 from tests.support.clinic_feed import lay_clinic
@@ -204,7 +205,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, T
 def alerts_of(home: Path) -> str:
     """Every alert of the home as it would be sent, as if an hour had gone by."""
     later = datetime.now(UTC) + timedelta(hours=2)
-    held = waiting_now(home, {}, later)
+    held = waiting_now(home, {}, builtin_feeds(), later)
     found = [*alerts.of_batches(home, {}), *alerts.of_waiting(held), *alerts.of_inbox(home, later)]
     return "\n".join(json.dumps(event.as_json(home, later)) for event in found)
 

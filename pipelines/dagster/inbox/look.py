@@ -8,24 +8,26 @@ hashed in a thread, across looks.
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipelines.dagster.inbox.files import BYTES_OF_MARK, files_in, is_quiet, mark_of, short_hash
+from pipelines.dagster.inbox.files import BYTES_OF_MARK, files_in, is_quiet, lain_for, mark_of, short_hash
 from pipelines.dagster.sensor_common import understood
 from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.dagster.unfinished import pause
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
 from pipelines.home.batch import printable_name, reason_of
 from pipelines.home.inbox import LEADS_OUT, Inbox
+from pipelines.home.preparing import INBOX
 from pipelines.ledger.ledger import Ledger
 from pipelines.receiving.growing_files import is_written
 from pipelines.session.answered_rejects import feed_of
+from pipelines.session.ledger import ledger_of
 
 SECONDS_FOR_ONE_FILE = 5.0
 FILES_HASHED_AT_ONCE = 2
@@ -226,6 +228,16 @@ def _feed(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
         return feed_of(path, catalog, ledger)
     except FeedError:
         return None
+
+
+def lain_with_feed(
+    home: Path, environ: Mapping[str, str], feeds: Sequence[Feed], now: datetime, least: timedelta
+) -> Iterator[str]:
+    """Yield the names of the files that have been in the inbox for `least`, without those that no feed takes."""
+    if lain := lain_for(home / INBOX, now, least):
+        with ledger_of(home, environ) as ledger:
+            catalog = Catalog(tuple(feeds))
+            yield from (printable_name(name) for name in lain if _feed(home / INBOX / name, catalog, ledger))
 
 
 # -- the cursor

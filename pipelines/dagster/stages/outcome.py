@@ -10,6 +10,7 @@ from pipelines.ledger.states import CUT_OFF, NOT_LOADED
 
 NOTHING_SENT = (*NOT_LOADED, CUT_OFF)
 """States of runs that have ended and sent nothing."""
+FAILED_BATCHES = "failed_batches"
 NO_FILE = "the file is no longer in the inbox, or its batch was purged"
 
 
@@ -46,4 +47,15 @@ def failure(outcome: StageOutcome) -> dg.Failure:
     files = {batch_id: f" ({about['file']})" for batch_id, about in outcome.done.items() if about.get("file")}
     sentences = "; ".join(f"{batch_id}{files.get(batch_id, '')}: {sentence}" for batch_id, sentence in ended.items())
     counts = {"batches_failed": len(ended), "batches_done": len(set(outcome.done).difference(ended))}
-    return dg.Failure(sentences, counts, allow_retries=outcome.retryable)
+    return dg.Failure(sentences, {**counts, FAILED_BATCHES: " ".join(ended)}, allow_retries=outcome.retryable)
+
+
+def failed_batches(instance: dg.DagsterInstance, run_id: str) -> list[str]:
+    """Return the batches that failed a run; none if it failed for another reason too."""
+    found: list[str] = []
+    for event in instance.all_logs(run_id, of_type=dg.DagsterEventType.STEP_FAILURE):
+        told = event.get_dagster_event().step_failure_data.user_failure_data
+        if told is None or FAILED_BATCHES not in told.metadata:
+            return []
+        found += str(told.metadata[FAILED_BATCHES].value).split()
+    return found

@@ -77,7 +77,7 @@ def verdicts_of(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -
     """Return the arguments of each check's result by the name of the check."""
     broken = broken_in(home, environ)
     now = datetime.now(UTC)
-    lain, held = lain_for(home / "inbox", now, LAIN_TOO_LONG), waiting_now(home, environ, now)
+    lain, held = lain_for(home / "inbox", now, LAIN_TOO_LONG), waiting_now(home, environ, feeds, now)
     unexpected = unexpected_in(home, environ, feeds)
     of_feeds: dict[str, Callable[[str], dict[str, Any]]] = {
         BROKEN: lambda name: _broken_verdict(broken.get(name, FeedProblems())),

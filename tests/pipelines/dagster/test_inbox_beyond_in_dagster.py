@@ -16,7 +16,7 @@ from pipelines.dagster.run_resource import RunWorkplace
 from pipelines.dagster.stages.receiving import batches_of, receive_all
 from pipelines.dagster.waiting import PATIENCE, waiting_now
 from pipelines.definitions import build_definitions
-from pipelines.feeds.files.catalog import load_feeds
+from pipelines.feeds.files.catalog import builtin_feeds, load_feeds
 from pipelines.home.dagster_folder import BATCH_TAG
 from tests.support.exports import PAYMENTS
 
@@ -112,20 +112,20 @@ def test_an_inbox_beyond_that_stays_out_of_reach_is_one_alert_and_holds_no_other
         Path(beyond.place).rmdir()
     for _ in range(2):
         ticked(home)
-    assert waiting_now(home, os.environ, now) is None
-    held = waiting_now(home, os.environ, now + PATIENCE + timedelta(seconds=30))
+    assert waiting_now(home, os.environ, builtin_feeds(), now) is None
+    held = waiting_now(home, os.environ, builtin_feeds(), now + PATIENCE + timedelta(seconds=30))
     assert held
     assert held.sentence.startswith(f"Imports wait, because nothing can be taken in from {beyond.place} (")
     (home / "inbox" / "notes.txt").write_text("")
     much_later = now + timedelta(hours=2)
     events = [*alerts.of_waiting(held), *alerts.of_inbox(home, much_later, held)]
     assert [event.kind for event in events] == ["imports_wait", "file_not_received"]
-    assert waiting_now(home, os.environ, much_later) is None  # no look has failed since
+    assert waiting_now(home, os.environ, builtin_feeds(), much_later) is None  # no look has failed since
     beyond.bucket.wrong = None
     if "://" not in beyond.place:
         Path(beyond.place).mkdir()
     ticked(home)
-    assert waiting_now(home, os.environ, now + PATIENCE + timedelta(seconds=30)) is None
+    assert waiting_now(home, os.environ, builtin_feeds(), now + PATIENCE + timedelta(seconds=30)) is None
 
 
 @pytest.mark.parametrize("beyond", ["bucket"], indirect=True)

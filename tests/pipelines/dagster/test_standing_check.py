@@ -14,10 +14,11 @@ from sqlalchemy.exc import DataError, OperationalError
 from pipelines.dagster import alerts
 from pipelines.dagster.alerts import COMMAND, WEBHOOK, AlertEvent, AlertMemory, give, tell_new
 from pipelines.dagster.names import ONE_HOME
+from pipelines.dagster.stages.outcome import StageOutcome, failure
 from pipelines.dagster.standing.sensor import note_verdicts
 from pipelines.dagster.standing.verdicts import INBOX_CHECK, WAITING_CHECK
 from pipelines.dagster.waiting import PATIENCE, waiting_now
-from pipelines.feeds.files.catalog import load_feeds
+from pipelines.feeds.files.catalog import builtin_feeds, load_feeds
 from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG
 from pipelines.home.stores import StoreUnusable
 from pipelines.importing.current_problems import broken_now, loaded_last
@@ -253,8 +254,8 @@ def test_imports_that_wait_for_reference_data_are_one_alert_and_a_check(
         datetime.now(UTC),
         "Imports wait, because reference data is not loaded (patient.ndjson): payments-1.csv, ",
     )
-    assert waiting_now(home.path, {}, now) is None
-    held = waiting_now(home.path, {}, now + PATIENCE + timedelta(seconds=1))
+    assert waiting_now(home.path, {}, builtin_feeds(), now) is None
+    held = waiting_now(home.path, {}, builtin_feeds(), now + PATIENCE + timedelta(seconds=1))
     assert held
     [event] = [*alerts.of_waiting(held), *alerts.of_inbox(home.path, now, held)]
     assert (event.kind, event.text, event.about["files"]) == (
@@ -270,12 +271,13 @@ def test_imports_that_wait_for_the_target_say_so_once_something_waits(tmp_path: 
     (home / "inbox").mkdir(parents=True)
     later = datetime.now(UTC) + PATIENCE + timedelta(seconds=1)
     away = {"FHIR_BASE_URL": "http://127.0.0.1:9"}
-    assert waiting_now(home, away, later) is None
+    (home / "inbox" / "notes.txt").write_text("")
+    assert waiting_now(home, away, builtin_feeds(), later) is None
     (home / "inbox" / "payments-1.csv").write_text("")
-    held = waiting_now(home, away, later)
+    held = waiting_now(home, away, builtin_feeds(), later)
     assert held
     assert held.sentence == "Imports wait, because the target does not answer: payments-1.csv."
-    assert waiting_now(home, away, datetime.now(UTC)) is None
+    assert waiting_now(home, away, builtin_feeds(), datetime.now(UTC)) is None
 
 
 def test_the_check_of_one_feed_can_run_alone(home: Home) -> None:
@@ -408,6 +410,27 @@ def test_an_unreadable_ledger_gives_an_alert_and_delays_no_other(
     said = [json.loads(line) for line in told.read_text().splitlines()[len(before) :]]
     assert sorted(each["event"] for each in said) == ["publishing_failed", "state_unknown", "well_again"]
     assert "file is not a database" in next(each["text"] for each in said if each["event"] == "state_unknown")
+
+
+def test_a_run_with_a_good_file_beside_one_that_is_told_of_sends_no_alert(
+    home: Home, noting: tuple[dict[str, str], Path]
+) -> None:
+    @dg.op
+    def loaded() -> None:
+        raise failure(StageOutcome(done={"payments-good": {}}, failed={"payments-bad": "it is not UTF-8"}))
+
+    @dg.job
+    def import_payments() -> None:
+        loaded()
+
+    environ, told = noting
+    with dg.DagsterInstance.ephemeral() as instance:
+        cursor = look(home, instance, environ, None)
+        before = told.read_text()
+        tags = {BATCH_TAG: "payments-good payments-bad"}
+        assert not import_payments.execute_in_process(instance=instance, tags=tags, raise_on_error=False).success
+        look(home, instance, environ, cursor)
+    assert told.read_text() == before
 
 
 LEDGER = "the ledger could not be read or written: "

@@ -178,7 +178,7 @@ def test_the_first_file_of_a_home_whose_target_was_away_is_named_and_asked_for(
             return result
 
         assert isinstance(tick(), dg.SkipReason)
-        held = waiting_now(tmp_path, {}, datetime.now(UTC))
+        held = waiting_now(tmp_path, {}, (), datetime.now(UTC))
         assert held
         assert (held.cause, held.files) == ("target", ("payments.csv",))
         monkeypatch.setattr(unfinished, "target_now", lambda *_: "here")
