@@ -8,8 +8,8 @@ A reject is answered once one of these has come to the target:
 
 A reject is resubmitted while the outcome of a row that is tried for it is open. Such a row was put in, or tried again,
 after the reject was set aside. Earlier outcomes of the reject's line do not count, unless a load finds the record
-unchanged at the target. A discarded reject stays discarded. Only the tables decide this, never the reject's former
-state.
+unchanged at the target. A record that is being changed, superseded or made anew still counts as it was before.
+A discarded reject stays discarded. Only the tables decide this, never the reject's former state.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.inserting import keep_others_out
 from pipelines.ledger.resubmitted_rows import PutIn, has_landed, is_to_come, lines_at, put_in_for
 from pipelines.ledger.row_fates import OPEN, came_at
-from pipelines.ledger.states import LANDED, MADE
+from pipelines.ledger.states import LANDED, MADE, NOT_MADE
 from pipelines.ledger.verbs import verb
 
 _reject, _again, _record = t.reject.c, t.resubmission.c, t.record.c
@@ -209,6 +209,7 @@ def _read_since(ledger: LedgerAccess, target: str, rejects: Iterable[Row[Any]]) 
 
 
 def _records_of(ledger: LedgerAccess, target: str, rejects: Iterable[Row[Any]], keys: Mapping[str, list[str]]) -> ByKey:
+    """Return the records of these keys. For one that is not made, its last earlier version counts, if any."""
     wanted = dict[tuple[str, str], set[str]]()
     for each in rejects:
         wanted.setdefault((each.source, each.resource_type), set()).update(keys[each.reject_id])
@@ -216,7 +217,13 @@ def _records_of(ledger: LedgerAccess, target: str, rejects: Iterable[Row[Any]], 
     found = dict[tuple[str, str, str], Row[Any]]()
     for of, some in wanted.items():
         query = select(*(_record[name] for name in names)).where(t.of_stream(_record, (target, *of)))
-        found |= {(*of, each.key): each for each in ledger.read_of(query, _record.key, sorted(some))}
+        now = {each.key: each for each in ledger.read_of(query, _record.key, sorted(some))}
+        waiting = sorted(key for key, each in now.items() if each.state in NOT_MADE)
+        former = select(*(t.former.c[name] for name in (*names, "fate"))).order_by(t.former.c.version)
+        before = ledger.read_of(former.where(t.of_stream(t.former.c, (target, *of))), t.former.c.key, waiting)
+        newest = {each.key: each for each in before}
+        now |= {key: each for key, each in newest.items() if each.fate != "withdrawn"}
+        found |= {(*of, key): each for key, each in now.items()}
     return found
 
 

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import Row, Select, and_, case, select
+from sqlalchemy import Row, Select, and_, case, false, func, not_, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.states import LANDED, UNDECIDED
+from pipelines.ledger.states import LANDED, NOT_MADE, UNDECIDED
 
 LINES_A_QUERY = 10_000
 Lines = Mapping[tuple[str, int], Sequence[Row[Any]]]
@@ -133,13 +133,17 @@ def lines_at(ledger: LedgerAccess, target: str, places: Iterable[Any]) -> Lines:
     """Return the records and outcomes on the lines of these places. It reads a batch for many lines at once.
 
     If a line's record is of another line now, the line's outcome is its state, unless the record has left the target.
+    A record that is being changed, superseded or made anew has not left it.
     """
     found, lines = defaultdict[tuple[str, int], list[Row[Any]]](list), defaultdict[str, set[int]](set)
     for each in places:
         lines[each.batch_id].add(each.line)
-    version, record = t.versions.c, t.records.c
+    version, record, former = t.versions.c, t.records.c, t.versions.alias().c
     same = and_(record.stream_id == version.stream_id, record.key == version.key)
-    is_gone = and_(version.state.in_(LANDED), record.state.not_in(LANDED))
+    of_same = (former.stream_id == version.stream_id, former.key == version.key, former.fate.is_not(None))
+    last = select(former.fate).where(*of_same).order_by(former.version.desc()).limit(1).scalar_subquery()
+    is_changing = and_(record.state.in_(NOT_MADE), last != "withdrawn")
+    is_gone = and_(version.state.in_(LANDED), record.state.not_in(LANDED), not_(func.coalesce(is_changing, false())))
     now = case((is_gone, record.state), else_=version.state).label("state")
     outcomes = select(version.line, version.key, now, version.finished_at).outerjoin_from(t.versions, t.records, same)
     own = select(record.line, record.key, record.state, record.finished_at)

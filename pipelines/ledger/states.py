@@ -26,6 +26,8 @@ NOT_THERE: tuple[RowState, ...] = ("planned", "refused")
 """States of a record of which surely nothing is at the target."""
 MADE: tuple[RowState, ...] = ("created", "adopted", "updated", "superseded")
 """States of a record that made or changed its resource."""
+NOT_MADE: tuple[RowState, ...] = (*UNDECIDED, "refused")
+"""States of a record that has not come to the target. If it was there before, its last earlier version still counts."""
 LANDED: tuple[RowState, ...] = (*MADE, "unchanged", "skipped")
 """States of a record that is done: the target has it."""
 OUTCOMES: tuple[RowState, ...] = tuple(each for each in ROW_STATES if each not in ("planned", "sending", "undone"))

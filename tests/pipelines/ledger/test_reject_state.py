@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pipelines.ledger.former_versions import earlier_versions, intend_withdrawal, undone
+from pipelines.ledger.former_versions import earlier_versions, intend_change, intend_withdrawal, plan_anew, undone
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.reject_state import changes, close_answered
 from pipelines.ledger.rejects import discard, found_there, resubmit, settle_resubmitted
@@ -71,6 +71,29 @@ def taken_back(key: str) -> Step:
     return act
 
 
+def changes_to(batch: str, line: int, key: str, generation: int = 1, fate: str = "standing") -> Step:
+    """Send a change of a record from another line; no answer comes. generation: 1 for an update, 2 to supersede."""
+
+    def act(ledger: Ledger) -> None:
+        with ledger.lease(TARGET) as lease:
+            intend_change(ledger, lease, *OF, [(1, intent(key, line, batch, "h2", generation))], fate)
+            ledger.settle(TARGET, *OF, [Outcome(key, generation, "in_doubt", None)])
+        close_answered(ledger, (TARGET, *OF), batch)
+
+    return act
+
+
+def is_made_anew(key: str, state: str) -> Step:
+    """Send a record again whose resource is gone from the target."""
+
+    def act(ledger: Ledger) -> None:
+        with ledger.lease(TARGET) as lease:
+            plan_anew(ledger, lease, [(*OF, key, 1)], "gone")
+            ledger.settle(TARGET, *OF, [Outcome(key, 1, state, f"new-{key}" if state == "created" else None)])
+
+    return act
+
+
 def discarded(ledger: Ledger) -> None:
     discard(ledger, [the_reject(ledger)], "ann", "double")
 
@@ -91,6 +114,15 @@ CASES: dict[str, tuple[list[Step], str]] = {
     "its key, before it was set aside": ([comes_to("c", 5, "k1"), WRONG], "open"),
     "its key, refused": ([WRONG, comes_to("c", 5, "k1", "refused")], "open"),
     "its key, in doubt": ([WRONG, comes_to("c", 5, "k1", "in_doubt")], "open"),
+    "its key, in doubt of a later change": ([WRONG, comes_to("c", 5, "k1"), changes_to("d", 6, "k1")], "closed"),
+    "its key, in doubt of what supersedes it": ([WRONG, comes_to("c", 5, "k1"), changes_to("d", 6, "k1", 2)], "closed"),
+    "its key, in doubt since it was taken back": (
+        [WRONG, comes_to("c", 5, "k1"), taken_back("k1"), changes_to("d", 6, "k1", 2, "withdrawn")],
+        "open",
+    ),
+    "its key, gone, and in doubt": ([WRONG, comes_to("c", 5, "k1"), is_made_anew("k1", "in_doubt")], "closed"),
+    "its key, gone, and made anew": ([WRONG, comes_to("c", 5, "k1"), is_made_anew("k1", "created")], "closed"),
+    "its key, gone, and refused": ([WRONG, comes_to("c", 5, "k1"), is_made_anew("k1", "refused")], "closed"),
     "its key, taken back": ([WRONG, comes_to("c", 5, "k1"), taken_back("k1")], "open"),
     "another key": ([WRONG, comes_to("c", 5, "k2")], "open"),
     "its content, of an earlier file": ([set_aside("b", 2, "k1", "h1"), comes_to("a", 5, "k1")], "closed"),
@@ -133,6 +165,22 @@ CASES: dict[str, tuple[list[Step], str]] = {
     ),
     "a row that was put in": ([WRONG, put_in("c", 7), comes_to("c", 7, "k9")], "closed"),
     "a row that was put in, taken back": ([WRONG, put_in("c", 7), comes_to("c", 7, "k9"), taken_back("k9")], "open"),
+    "a row that was put in, in doubt of a later change": (
+        [WRONG, put_in("c", 7), comes_to("c", 7, "k9"), changes_to("d", 6, "k9")],
+        "closed",
+    ),
+    "a row that was put in, in doubt of what supersedes it": (
+        [WRONG, put_in("c", 7), comes_to("c", 7, "k9"), changes_to("d", 6, "k9", 2)],
+        "closed",
+    ),
+    "a row that was put in, as another file had it, in doubt of a later change": (
+        [comes_to("a", 2, "k9"), WRONG, put_in("c", 7), repeats("c", 7, "k9"), changes_to("d", 6, "k9")],
+        "closed",
+    ),
+    "a row that was put in, in doubt since it was taken back": (
+        [WRONG, put_in("c", 7), comes_to("c", 7, "k9"), taken_back("k9"), changes_to("d", 6, "k9", 2, "withdrawn")],
+        "open",
+    ),
     "a row that is on its way": ([WRONG, put_in("c", 7)], "resubmitted"),
     "a row that was put in, in doubt": ([WRONG, put_in("c", 7), comes_to("c", 7, "k9", "in_doubt")], "resubmitted"),
     "one of two rows that were put in": (
