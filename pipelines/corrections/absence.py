@@ -7,7 +7,8 @@ from typing import Any
 
 from pipelines.client.steps import step_for
 from pipelines.corrections.moved_resources import owner_of
-from pipelines.ledger.doubts import DoubtfulRecord, known_resources, made_before
+from pipelines.ledger.doubts import known_resources, made_before
+from pipelines.ledger.rows import RecordRow
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files
 from pipelines.loading.lookup import ABSENT, FOUND, Doubt, look_up
@@ -19,7 +20,7 @@ from pipelines.session.session import Session
 NO_NEED = "{}: nothing to decide: the next import settles it by itself, and cannot make a double"
 
 
-def check_absent(session: Session, doubt: DoubtfulRecord, others: Collection[str]) -> None:
+def check_absent(session: Session, doubt: RecordRow, others: Collection[str]) -> None:
     """Raise `NotPossible` if the target may have a resource that the row's attempts made."""
     kind, files = doubt.resource_type, accepted_files(session.batches.folder(doubt.batch_id))
     step = step_for(session.connection.capabilities, kind)
@@ -48,7 +49,7 @@ def check_absent(session: Session, doubt: DoubtfulRecord, others: Collection[str
         raise NotPossible(f"{doubt.name}: not sent again: {finding.why}{hint}")
 
 
-def is_anothers(session: Session, doubt: DoubtfulRecord, body: Mapping[str, Any]) -> bool:
+def is_anothers(session: Session, doubt: RecordRow, body: Mapping[str, Any]) -> bool:
     """True if a resource, as read, is another row's by the ledger, or by an identifier of its source."""
     named = owner_of(session, doubt.source, doubt.resource_type).why_not(KnownResource.of(doubt), body)
     known = known_resources(session.ledger, session.target, doubt.resource_type, [doubt])

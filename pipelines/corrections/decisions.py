@@ -14,9 +14,9 @@ from fhir_service.interface.datatypes import ID_PATTERN
 from pipelines.client.comparison import same_content
 from pipelines.corrections.absence import NO_NEED, check_absent, is_anothers
 from pipelines.home.exits import ALL_LOADED
-from pipelines.ledger.doubts import DoubtfulRecord, doubtful
+from pipelines.ledger.doubts import doubtful
 from pipelines.ledger.former_versions import earlier_versions, plan_anew
-from pipelines.ledger.rows import Outcome
+from pipelines.ledger.rows import Outcome, RecordRow
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files, rows_in
 from pipelines.runs.counting import recount
@@ -85,7 +85,7 @@ def resend(session: Session, name: str, apart_from: Collection[str] = ()) -> str
     return f"{name}: the next import sends it again"
 
 
-def _made(session: Session, name: str) -> DoubtfulRecord:
+def _made(session: Session, name: str) -> RecordRow:
     """Return a row in doubt that may have made a resource. Raises `NotPossible` for others, also for a change."""
     batch_id, _, line = name.rpartition(":")
     found = [doubt for doubt in doubtful(session.ledger, session.target, batch_id) if str(doubt.line) == line]

@@ -1,11 +1,13 @@
 """Find records of a batch that the target lacks: resources that are gone, and tasks without their update."""
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import compress
 
 from pipelines.client.threads import threads
-from pipelines.corrections.moved_resources import is_other, is_unclear
-from pipelines.corrections.records import BatchRecord, Piece, count_records, pieces_of
+from pipelines.corrections.moved_resources import is_there, why_not
+from pipelines.corrections.records import Piece, count_records, pieces_of
+from pipelines.ledger.rows import RecordRow
 from pipelines.ledger.states import MADE
 from pipelines.loading.row import Identity
 from pipelines.loading.target_clock import TargetClock
@@ -29,11 +31,11 @@ def lost_updates(session: Session, batch_id: str) -> Iterator[Piece]:
     """
     client, clock = session.connection.client, TargetClock.of(session, batch_id)
 
-    def is_lost(record: BatchRecord) -> bool:
+    def is_lost(record: RecordRow) -> bool:
         found = client.read_as_of(record.resource_type, str(record.resource_id))
         return (
             found is not None
-            and not is_other(session, record, found[0])
+            and not why_not(session, record, found[0])
             and is_older(found[1], clock.shown_at(record.batch_id, record.first_attempt_at))
         )
 
@@ -51,15 +53,8 @@ def not_there(session: Session, batch_id: str) -> Iterator[tuple[int, Piece, Pie
     """
     many = count_records(session, batch_id, MADE) > READS_WITHOUT_A_SWEEP
     with threads(session.pace.at_once, "look") as pool:
-
-        def is_there(record: BatchRecord) -> bool | None:
-            body = session.connection.client.read(record.resource_type, str(record.resource_id))
-            if body is None or not is_other(session, record, body):
-                return body is not None
-            return None if is_unclear(session, record, body) else False
-
         for looked_at, piece in (_not_shown if many else _all)(session, batch_id):
-            found = [*zip(piece, pool.map(is_there, piece), strict=True)]
+            found = [*zip(piece, pool.map(partial(is_there, session), piece), strict=True)]
             absent, unclear = ([record for record, there in found if there is said] for said in (False, None))
             yield looked_at, absent, unclear
 

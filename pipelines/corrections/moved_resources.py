@@ -5,28 +5,17 @@ They are found by their identifiers. If they were loaded anew, the target would 
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pipelines.client.comparison import patient_of
-from pipelines.client.identifiers import VALUES_A_SEARCH, values_of
+from pipelines.client.identifiers import VALUES_A_SEARCH
 from pipelines.home.counted import counted, word_for
-from pipelines.ledger.former_versions import earlier_versions
-from pipelines.ledger.rows import Outcome
-from pipelines.loading.ownership import IdentifiedRecord, Owner, places, value_of
+from pipelines.ledger.former_versions import FormerVersion, earlier_versions
+from pipelines.ledger.rows import Outcome, RecordRow
+from pipelines.loading.ownership import NOT_NAMED, KnownResource, Owner, places, value_of
 from pipelines.loading.row import Identity
 from pipelines.session.needed_reads import reading
 from pipelines.session.session import Session
-
-
-class MovedRecord(IdentifiedRecord, Protocol):
-    """A record with its source and its state."""
-
-    @property
-    def source(self) -> str: ...
-    @property
-    def resource_type(self) -> str: ...
-    @property
-    def state(self) -> str: ...
 
 
 class FollowedRecords(NamedTuple):
@@ -54,7 +43,7 @@ class FollowedRecords(NamedTuple):
             yield f"{several} at the target several times, and nothing was changed; chartferry verify names {them}"
 
 
-def follow(session: Session, records: Sequence[MovedRecord]) -> FollowedRecords:
+def follow(session: Session, records: Sequence[RecordRow]) -> FollowedRecords:
     """Note the new ids of records of one source and type whose old ids are gone. Raises `TargetUnusable`.
 
     A resource that was taken back in the chart is followed like any other. Without identifiers, a record counts as
@@ -81,12 +70,12 @@ def follow(session: Session, records: Sequence[MovedRecord]) -> FollowedRecords:
     return followed
 
 
-def _by_name(session: Session, source: str, kind: str, records: Sequence[MovedRecord]) -> list[Sequence[str]]:
+def _by_name(session: Session, source: str, kind: str, records: Sequence[RecordRow]) -> list[Sequence[str]]:
     there = places(session.connection.client, Identity(source, kind), list(map(value_of, records)))
     return [there[value_of(record)] for record in records]
 
 
-def _by_former_ids(session: Session, source: str, kind: str, records: Sequence[MovedRecord]) -> list[Sequence[str]]:
+def _by_former_ids(session: Session, source: str, kind: str, records: Sequence[RecordRow]) -> list[Sequence[str]]:
     gone = earlier_versions(session.ledger, session.target, source, kind, [record.key for record in records], "gone")
     had: dict[tuple[str, int], dict[str, str | None]] = defaultdict(dict)
     for version in gone:
@@ -106,14 +95,16 @@ def owner_of(session: Session, source: str, kind: str) -> Owner:
     return Owner.at(session.connection.capabilities, session.target, Identity(source, kind))
 
 
-def is_other(session: Session, record: MovedRecord, body: Mapping[str, Any]) -> bool:
-    """True if a resource lacks the identifier that the record was sent with."""
-    if not session.shows_names(record.resource_type):
-        return False
-    return value_of(record) not in values_of(Identity(record.source, record.resource_type).system, body)
+def why_not(
+    session: Session, record: RecordRow | FormerVersion, body: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """Return why a resource as read is not a record's by its identifier, as `Owner.why_not` does; None if it is."""
+    made = KnownResource(str(record.resource_id), value_of(record), patients=())
+    return owner_of(session, record.source, record.resource_type).why_not(made, body)
 
 
-def is_unclear(session: Session, record: MovedRecord, body: Mapping[str, Any]) -> bool:
-    """True if a resource has no identifier of the source at all: the record may have been sent without one."""
-    system = Identity(record.source, record.resource_type).system
-    return is_other(session, record, body) and not values_of(system, body)
+def is_there(session: Session, record: RecordRow) -> bool | None:
+    """True if a record's resource is at the target; None if it is unclear, since what is there has no identifier."""
+    body = session.connection.client.read(record.resource_type, str(record.resource_id))
+    why = why_not(session, record, body)
+    return None if why is NOT_NAMED else why is None

@@ -1,20 +1,21 @@
 """The records of a batch, a piece at a time, and the state at the target of those that were taken back."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from sqlalchemy import ColumnElement, Text, func, literal, select
 
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.threads import threads
-from pipelines.corrections.moved_resources import is_other
+from pipelines.corrections.moved_resources import why_not
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.spill import ParquetWriter, batches
 from pipelines.ledger import tables as t
 from pipelines.ledger.former_versions import FormerVersion, earlier_versions
+from pipelines.ledger.rows import RecordRow
 from pipelines.ledger.states import MADE
 from pipelines.session.needed_reads import reading
 from pipelines.session.session import Session
@@ -26,30 +27,8 @@ OVER = ("withdrawn", "gone")
 """Fates of resources that no longer exist or count."""
 
 
-class BatchRecord(NamedTuple):
-    """A record of a batch, with the columns that corrections need."""
-
-    source: str
-    resource_type: str
-    key: str
-    generation: int
-    batch_id: str
-    line: int
-    state: str
-    resource_id: str | None
-    first_attempt_at: str | None
-
-    @property
-    def name(self) -> str:
-        return f"{self.batch_id}:{self.line}"
-
-    @property
-    def resource(self) -> str:
-        return f"{self.resource_type}/{self.resource_id}"
-
-
-Piece = Sequence[BatchRecord]
-COLUMNS = [t.record.c[name] for name in BatchRecord._fields]
+Piece = Sequence[RecordRow]
+COLUMNS = [t.record.c[name] for name in RecordRow._fields]
 RECORDS = pa.schema([(c.name, pa.string() if isinstance(c.type, Text) else pa.int64()) for c in COLUMNS])
 
 
@@ -74,19 +53,20 @@ def pieces_of(session: Session, batch_id: str, states: Sequence[str]) -> Iterato
         with session.ledger.engine.connect() as connection, ParquetWriter(kept, RECORDS) as out:
             for row in connection.execution_options(yield_per=ROWS_A_PIECE).execute(query):
                 out.add(*row)
-        for part in batches(kept, ROWS_A_PIECE, BatchRecord._fields):
+        for part in batches(kept, ROWS_A_PIECE, RecordRow._fields):
             rows = zip(*(column.to_pylist() for column in part.columns), strict=True)
-            for _, piece in groupby(map(BatchRecord._make, rows), attrgetter("source", "resource_type")):
+            for _, piece in groupby(map(RecordRow._make, rows), attrgetter("source", "resource_type")):
                 yield list(piece)
 
 
-def changed_since(session: Session, batch_id: str) -> Iterator[tuple[BatchRecord, str]]:
+def changed_since(session: Session, batch_id: str) -> Iterator[tuple[RecordRow, str]]:
     """Yield records that the batch made or updated, as they were then, each with the later batch that updated it."""
     version, record, later = t.versions.c, t.records.c, t.batch.c
     of_batch = t.of_batch(t.versions, session.target, batch_id)
-    names = (t.stream.c.source, t.stream.c.resource_type, version.key, version.generation, literal(batch_id))
+    named = {"source": t.stream.c.source, "resource_type": t.stream.c.resource_type, "batch_id": literal(batch_id)}
+    columns: dict[str, Any] = {**dict(version.items()), **named}
     query = (
-        select(*names, version.line, version.state, version.resource_id, version.first_attempt_at, later.batch_id)
+        select(*(columns[name] for name in RecordRow._fields), later.batch_id)
         .join(t.records, (record.stream_id == version.stream_id) & (record.key == version.key))
         .join(t.stream, t.stream.c.stream_id == version.stream_id)
         .join(t.batch, later.batch_no == record.batch_no)
@@ -97,7 +77,7 @@ def changed_since(session: Session, batch_id: str) -> Iterator[tuple[BatchRecord
     last = None
     with session.ledger.engine.connect() as connection:
         for *made, batch in connection.execution_options(yield_per=ROWS_A_PIECE).execute(query):
-            one = BatchRecord._make(made)
+            one = RecordRow._make(made)
             if (one.line, one.key) != last:
                 yield one, str(batch)
             last = (one.line, one.key)
@@ -113,6 +93,17 @@ def made_here(session: Session, piece: Piece) -> set[str]:
     made = [version for version in before if version.state in ("created", "adopted")]
     same = ((version.key, updated[version.key], version) for version in made)
     return {key for key, now, then in same if (now.batch_id, now.generation) == (then.batch_id, then.generation)}
+
+
+def why_not_taken_back(record: RecordRow, own: Container[str]) -> str | None:
+    """Return why a record is not taken back; None if it can be. own: updated keys that the batch also made."""
+    if record.state in ("in_doubt", "planned"):
+        return record.state.replace("_", " ")
+    if record.resource_type not in TAKEN_BACK:
+        return f"{record.resource}: a payment cannot be taken back through the interface; correct it in the chart"
+    if record.state == "updated" and record.key not in own:
+        return f"{record.resource}: this batch only changed it, and a change cannot be taken back"
+    return None
 
 
 def count_replaced(session: Session, batch_id: str) -> int:
@@ -147,7 +138,7 @@ def read_versions(session: Session, kind: str, versions: Sequence[FormerVersion]
 
     def read(version: FormerVersion) -> dict[str, Any] | None:
         body = client.read(kind, str(version.resource_id))
-        return None if body is None or is_other(session, version, body) else body
+        return None if why_not(session, version, body) else body
 
     with reading(kind), threads(session.pace.at_once, "look") as pool:
         return list(pool.map(read, versions))

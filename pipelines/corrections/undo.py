@@ -3,16 +3,14 @@
 It is done under the target's lease, and is recorded like every decision by hand.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.steps import step_for
 from pipelines.client.threads import threads
 from pipelines.corrections.moved_resources import follow, owner_of
 from pipelines.corrections.records import (
     LEFT,
-    BatchRecord,
     Piece,
     changed_since,
     count_records,
@@ -21,6 +19,7 @@ from pipelines.corrections.records import (
     pieces_of,
     there_again,
     waiting_versions,
+    why_not_taken_back,
 )
 from pipelines.corrections.undo_result import UndoResult
 from pipelines.corrections.unfinished_batches import end_unfinished, give_up_unsent, is_unfinished
@@ -80,24 +79,15 @@ def _to_undo(session: Session, batch_id: str, dry_run: bool) -> Iterator[Piece]:
     yield from pieces_of(session, batch_id, LEFT)
 
 
-def _why_not(record: BatchRecord, own: Container[str]) -> str | None:
-    """Return why a record is not taken back; None if it can be. own: updated keys that the batch also made."""
-    if record.state in ("in_doubt", "planned"):
-        return record.state.replace("_", " ")
-    if record.resource_type not in TAKEN_BACK:
-        return f"{record.resource}: a payment cannot be taken back through the interface; correct it in the chart"
-    if record.state == "updated" and record.key not in own:
-        return f"{record.resource}: this batch only changed it, and a change cannot be taken back"
-    return None
-
-
 def _undo_piece(session: Session, lease: Lease, piece: Piece, done: UndoResult) -> None:
     own, advance = made_here(session, piece), session.progress.advance
     bundle = step_for(session.connection.capabilities, piece[0].resource_type).bundle
+    going = []
     for record in piece:
-        if why := _why_not(record, own):
+        if why := why_not_taken_back(record, own):
             done.leave(record, why)
-    going = [record for record in piece if not _why_not(record, own)]
+        else:
+            going.append(record)
     advance(len(piece) - len(going))
     size = session.connection.client.profile.most_rows if bundle and not done.dry_run else ROWS_A_COMMIT
     for start in range(0, len(going), size):

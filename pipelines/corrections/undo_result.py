@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pipelines.corrections.records import BatchRecord
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNUSABLE
+from pipelines.ledger.rows import RecordRow
 from pipelines.runs.lines import first_of
 
 LISTED = 10_000
@@ -38,12 +38,12 @@ class UndoResult:
     unfinished: bool = False
     unusable: str | None = None
 
-    def take(self, record: BatchRecord) -> None:
+    def take(self, record: RecordRow) -> None:
         self.taken += 1
         if self.taken <= LISTED:
             self.taken_back[record.name] = record.resource
 
-    def leave(self, record: BatchRecord, why: str) -> None:
+    def leave(self, record: RecordRow, why: str) -> None:
         self.not_taken += 1
         if self.not_taken <= LISTED:
             self.left[record.name] = why

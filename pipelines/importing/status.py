@@ -8,7 +8,7 @@ from typing import Any
 from pipelines.home.batch import printable_name as as_shown
 from pipelines.importing.parts_under_way import parts_lines, parts_under_way
 from pipelines.ledger.batch_counts import as_of_now
-from pipelines.ledger.lease import utc_text
+from pipelines.ledger.doubts import undecided
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import newest_manifest
 from pipelines.ledger.reasons import open_reasons
@@ -55,7 +55,7 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
             row["now"] = _now(ledger, row)
             row["decisions"] = [each for each in ledger.decisions(row["target"]) if _is_about(each, row["batch_id"])]
             row["runs"] = ledger.runs(row["target"], row["batch_id"])
-            unsettled = ledger.unsettled(row["target"], row["batch_id"])
+            unsettled = undecided(ledger, row["target"], row["batch_id"])
             row["rejects"] = list(_rejects(ledger, row["target"], row["batch_id"]))
             row["open_rejects"] = len(row["rejects"])
             row["taken_back"] = undone_by_batch(ledger, batch_id)[row["target"], row["batch_id"]]
@@ -70,7 +70,7 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
 
 def _received(ledger: Ledger, home: Path) -> Iterable[dict[str, Any]]:
     for each in ledger.batches_in(home).without({row["batch_id"] for row in ledger.batches()}):
-        at = utc_text(ledger.of_here(each.received_at))
+        at = ledger.time_here(each.received_at)
         yield {"batch_id": each.batch_id, "file_name": each.file_name, "received_at": at}
 
 

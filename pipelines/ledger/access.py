@@ -22,16 +22,15 @@ from pipelines.ledger.home_batches import HomeBatches
 from pipelines.ledger.journal import Journal, JournalLine
 from pipelines.ledger.journal_sync import BesideFile, First, InDatabase, InStep, KnownTables, last_of, nothing_first
 from pipelines.ledger.last_journal_line import LastTold
-from pipelines.ledger.lease import Clock, HeldRight, LeaseLost, utc_text
+from pipelines.ledger.lease import Clock, HeldRight, utc_text
 from pipelines.ledger.tables import LedgerError
-from pipelines.ledger.verbs import ReplayedLease, replay
+from pipelines.ledger.verbs import replay
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pipelines.ledger.snapshot import Snapshot
 
-LOCKS_A_ROW = {"postgresql": " FOR SHARE"}
 STREAM = "SELECT stream_id FROM stream WHERE target = ? AND source = ? AND resource_type = ?"
 NEW_STREAM = "INSERT INTO stream (target, source, resource_type) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 FEED_VERSION = "SELECT feed_no FROM feed_version WHERE feed_hash = ?"
@@ -103,6 +102,10 @@ class LedgerAccess:
 
     def close(self) -> None:
         self.engine.dispose()
+
+    def time_here(self, moment: datetime) -> str:
+        """Return a past moment of this machine's clock as a time of the ledger."""
+        return utc_text(self.of_here(moment))
 
     def keep_batches(self, folder: Path, place: str) -> None:
         """Keep the home's batches at a store. folder: the home's folder of batches. place: the store's address."""
@@ -286,7 +289,7 @@ class LedgerAccess:
     def confirm(self, lease: HeldRight) -> None:
         """Raise `LeaseLost` if another loader holds the target."""
         with self.engine.connect() as connection:
-            self._check(connection, lease)
+            lease.confirm(connection)
 
     # -- reading
 
@@ -350,7 +353,7 @@ class LedgerAccess:
     def writing(self, lease: HeldRight) -> Iterator[None]:
         """A transaction under a lease. Raises `LeaseLost`."""
         with self.transaction() as connection:
-            self._check(connection, lease)
+            lease.confirm(connection)
             yield
 
     def execute(self, statement: Executable, rows: Sequence[Mapping[str, Any]] | None = None) -> CursorResult[Any]:
@@ -373,15 +376,6 @@ class LedgerAccess:
             raise LedgerError(f"the ledger has {changed} of {len(rows)} records that were to be changed")
 
     # -- within
-
-    def _check(self, connection: Connection, lease: HeldRight | ReplayedLease) -> None:
-        if isinstance(lease, ReplayedLease):
-            return
-        lease.check()
-        lock = LOCKS_A_ROW.get(self.engine.dialect.name, "")
-        query = self._native(f"SELECT 1 FROM {lease.table.name} WHERE target = ? AND owner = ?{lock}")
-        if connection.exec_driver_sql(query, (lease.target, lease.owner)).one_or_none() is None:
-            raise LeaseLost(f"another loader took over the target {lease.target}")
 
     def _native(self, statement: str) -> str:
         return _with_placeholder(statement, self._placeholder)

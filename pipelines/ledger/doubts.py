@@ -1,10 +1,9 @@
 """Rows in doubt in the ledger: list them, and find what was at the target before they were sent."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import NamedTuple
 
 from sqlalchemy import bindparam, delete, select
 
@@ -12,7 +11,7 @@ from pipelines.ledger import states
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import HeldRight
-from pipelines.ledger.rows import KnownRecord, Sighting
+from pipelines.ledger.rows import KnownRecord, RecordRow, Sighting
 from pipelines.ledger.verbs import verb
 
 DOUBT_SENT = """
@@ -23,55 +22,25 @@ WITNESSES = 2
 """The number of records, of the batch and of any batch, that test if a search finds what is at the target."""
 
 
-class DoubtfulRecord(NamedTuple):
-    """A record in doubt. Times are UTC text.
-
-    resource_id: the task that was to be changed; for other types, the resource that the row may have made.
-    """
-
-    source: str
-    resource_type: str
-    key: str
-    generation: int
-    batch_id: str
-    line: int
-    content_hash: str
-    resource_id: str | None
-    patient_id: str | None
-    amount_cents: int | None
-    attempts: int
-    first_attempt_at: str | None
-    finished_at: str | None
-    first_sent_at: str | None
-
-    @property
-    def name(self) -> str:
-        """Return the row's name for people: `<batch>:<line>`."""
-        return f"{self.batch_id}:{self.line}"
-
-    @property
-    def is_change(self) -> bool:
-        """True if a resource was to be changed, not created."""
-        return self.resource_type == "Task" and self.resource_id is not None
-
-    @property
-    def asked_at(self) -> datetime:
-        """Return the time when the row's outcome was last missed."""
-        return datetime.fromisoformat(max(self.first_attempt_at or "", self.finished_at or "") or "1970-01-01T00:00Z")
-
-
-def doubtful(ledger: LedgerAccess, target: str, batch_id: str | None = None) -> list[DoubtfulRecord]:
+def doubtful(ledger: LedgerAccess, target: str, batch_id: str | None = None) -> list[RecordRow]:
     """Return the records in doubt of a target, or of one of its batches, in file order."""
+    return undecided(ledger, target, batch_id, ("in_doubt",))
+
+
+def undecided(
+    ledger: LedgerAccess, target: str, batch_id: str | None = None, among: Sequence[str] = states.UNDECIDED
+) -> list[RecordRow]:
+    """Return the records of a target, or of one of its batches, whose outcome is open, in file order. among: states."""
     record = t.record.c
-    query = select(*(record[name] for name in DoubtfulRecord._fields)).where(
-        record.target == target, record.state == "in_doubt"
+    query = select(*(record[name] for name in RecordRow._fields)).where(
+        record.target == target, record.state.in_(among)
     )
     if batch_id is not None:
-        here = (t.of_batch(t.records, target, batch_id), t.records.c.state == "in_doubt")
+        here = (t.of_batch(t.records, target, batch_id), t.records.c.state.in_(among))
         if ledger.value(select(t.records.c.line).where(*here).limit(1)) is None:
             return []
         query = query.where(record.batch_id == batch_id)
-    return list(map(DoubtfulRecord._make, ledger.read(query.order_by(record.batch_id, record.line))))
+    return list(map(RecordRow._make, ledger.read(query.order_by(record.batch_id, record.line))))
 
 
 @verb
@@ -85,7 +54,7 @@ def doubt_sent(
 
 
 def known_resources(
-    ledger: LedgerAccess, target: str, resource_type: str, doubts: Collection[DoubtfulRecord]
+    ledger: LedgerAccess, target: str, resource_type: str, doubts: Collection[RecordRow]
 ) -> dict[str | None, set[str]]:
     """Return the resources that the ledger knows, also those taken back, by each patient of these doubts.
 
@@ -109,7 +78,7 @@ def known_resources(
 
 
 def sightings(
-    ledger: LedgerAccess, target: str, resource_type: str, doubts: Iterable[DoubtfulRecord]
+    ledger: LedgerAccess, target: str, resource_type: str, doubts: Iterable[RecordRow]
 ) -> dict[str, tuple[datetime | None, frozenset[str] | None] | None]:
     """Return by key the earliest time, by the target's clock, of a resource made for the doubt, and the ids there
     before.

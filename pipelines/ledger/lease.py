@@ -128,6 +128,13 @@ class Silence:
         return {each for each, seconds in self._silent.items() if seconds > SILENCE_SECONDS}
 
 
+def check_owner(connection: Connection, table: Table, target: str, owner: str) -> None:
+    """Raise `LeaseLost` unless this owner holds a target by a table's row. Lock the row until the transaction ends."""
+    this = and_(table.c.target == target, table.c.owner == owner)
+    if connection.execute(select(table.c.target).where(this).with_for_update(read=True)).first() is None:
+        raise LeaseLost(f"another loader took over the target {target}")
+
+
 class LeasedLedger(Protocol):
     """The parts of a ledger that a lease needs."""
 
@@ -156,10 +163,11 @@ class HeldRight:
         self._lost = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="lease heartbeat", daemon=True)
 
-    def check(self) -> None:
-        """Raise `LeaseLost` if the heartbeat found another owner. `Ledger.intend` also asks the ledger itself."""
+    def confirm(self, connection: Connection) -> None:
+        """Raise `LeaseLost` if the heartbeat found another owner, or the ledger has another now."""
         if self._lost.is_set():
             raise LeaseLost(f"another loader took over the target {self.target}")
+        check_owner(connection, self.table, self.target, self.owner)
 
     def _mine(self) -> ColumnElement[bool]:
         return and_(self.table.c.target == self.target, self.table.c.owner == self.owner)

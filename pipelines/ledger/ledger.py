@@ -15,12 +15,11 @@ from pipelines.ledger.lease import HeldRight, Holder, Lease
 from pipelines.ledger.reject_state import restate
 from pipelines.ledger.rejects import named_rejects
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reject, Repeat, Sighting, SoFar
-from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.verbs import verb
 
 KNOWN = """
 SELECT key, generation, batch.batch_id, line, content_hash, feed_version.feed_hash, record.state, resource_id,
-  patient_id, source_at, amount_cents, attempts, http_status, first_attempt_at, record.finished_at
+  patient_id, source_at, amount_cents, first_attempt_at, record.finished_at
 FROM record JOIN batch USING (batch_no) JOIN feed_version USING (feed_no)
 WHERE stream_id = (SELECT stream_id FROM stream WHERE target = ? AND source = ? AND resource_type = ?)
   AND key IN ({keys})
@@ -82,14 +81,6 @@ class Ledger(BatchLedger):
         """Return the newest generation of each of these keys that the ledger knows, by key."""
         rows = self.rows_of_keys(KNOWN, (target, source, resource_type), keys)
         return {row[0]: KnownRecord._make(row) for row in rows}
-
-    def unsettled(self, target: str, batch_id: str | None = None) -> list[KnownRecord]:
-        """Return the records that are planned, sending or in doubt, of the target or one batch, in file order."""
-        columns = [t.record.c[name] for name in KnownRecord._fields]
-        query = select(*columns).where(t.record.c.target == target, t.record.c.state.in_(UNDECIDED))
-        if batch_id is not None:
-            query = query.where(t.record.c.batch_id == batch_id)
-        return list(map(KnownRecord._make, self.read(query.order_by(t.record.c.batch_id, t.record.c.line))))
 
     @verb
     def intend(

@@ -20,6 +20,7 @@ from pipelines.ledger.lease import (
     LeasedLedger,
     LeaseLost,
     Silence,
+    check_owner,
     holders_in,
     is_dead,
     this_process,
@@ -91,7 +92,7 @@ def lay_out(ledger: LedgerAccess, lease: HeldRight, number: int) -> None:
     """
     free = {"attempts": 0, "owner": "", "host": "", "machine": "", "pid": 0, "taken_at": "", "heartbeat_at": ""}
     with _begin(ledger) as connection:
-        _check(connection, lease.target, lease.owner)
+        check_owner(connection, t.lease, lease.target, lease.owner)
         connection.execute(t.part.delete().where(t.part.c.target == lease.target))
         if parts := [{"target": lease.target, "part": each, **free} for each in range(number)]:
             connection.execute(t.part.insert(), parts)
@@ -106,7 +107,7 @@ def claim(
     which no further part is begun. Raises `LeaseLost`.
     """
     with _begin(ledger) as connection:
-        _check(connection, target, loader)
+        check_owner(connection, t.lease, target, loader)
         came_to = select(t.part.c.outcome).where(t.part.c.target == target, t.part.c.outcome.is_not(None))
         if any(map(ends_all, connection.execute(came_to).scalars())):
             return None
@@ -182,10 +183,3 @@ def _some(target: str, which: ColumnElement[bool]) -> Select[tuple[object, ...]]
 
 def _holder(row: object) -> Holder:
     return Holder(*(getattr(row, name) for name in Holder._fields))
-
-
-def _check(connection: Connection, target: str, owner: str) -> None:
-    """Raise `LeaseLost` unless this owner holds the target's lease. Lock the lease until the transaction ends."""
-    mine = (t.lease.c.target == target, t.lease.c.owner == owner)
-    if connection.execute(select(t.lease.c.owner).where(*mine).with_for_update(read=True)).first() is None:
-        raise LeaseLost(f"another loader took over the target {target}")

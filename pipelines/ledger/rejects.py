@@ -6,14 +6,14 @@ A reject keeps its id in whatever file its record comes again; the table `resubm
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, and_, bindparam, func, select, update
+from sqlalchemy import Row, and_, bindparam, func, select
 
 from pipelines.ledger import tables as t
-from pipelines.ledger.access import VALUES_A_QUERY, LedgerAccess
+from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.inserting import insert_new, keep_others_out
 from pipelines.ledger.known_rejects import marked_id
-from pipelines.ledger.reject_state import restate
+from pipelines.ledger.reject_state import RESTATE, restate
 from pipelines.ledger.resubmitted_rows import PUT_IN, put_in
 from pipelines.ledger.row_fates import DISCARD, OPEN, states_of
 from pipelines.ledger.rows import Reason, Reject, reject_id
@@ -289,18 +289,8 @@ def discard(ledger: BatchLedger, ids: Sequence[str], user: str, why: str) -> dic
     }
     if wrong:
         return wrong
-    by_target: dict[str, list[str]] = {}
-    for name, (target, state) in found.items():
-        if state == "open":
-            by_target.setdefault(target, []).append(name)
-    for target, names in by_target.items():
-        for some in _parts(names):
-            where = (_reject.target == target, _reject.reject_id.in_(some))
-            ledger.execute(update(t.reject).where(*where).values(state="discarded"))
-        ledger.note_decisions(target, user, DISCARD, names, why)
+    going = [(target, name) for name, (target, state) in found.items() if state == "open"]
+    ledger.write(RESTATE, [("discarded", None, *each) for each in going])
+    for target in dict.fromkeys(target for target, _ in going):
+        ledger.note_decisions(target, user, DISCARD, [name for at, name in going if at == target], why)
     return {}
-
-
-def _parts(ids: Iterable[str]) -> Iterator[list[str]]:
-    every = sorted(set(ids))
-    return (every[start : start + VALUES_A_QUERY] for start in range(0, len(every), VALUES_A_QUERY))

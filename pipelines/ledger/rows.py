@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 
@@ -58,14 +59,54 @@ class KnownRecord(NamedTuple):
     patient_id: str | None
     source_at: str | None
     amount_cents: int | None
-    attempts: int
-    http_status: int | None
     first_attempt_at: str | None
     finished_at: str | None
 
     def holds(self, content_hash: str) -> bool:
         """True if the record has this content."""
         return content_hash.startswith(self.content_hash)
+
+
+class RecordRow(NamedTuple):
+    """A record as it is now, with its source and type. Times are UTC text.
+
+    resource_id: of a task in doubt, the task that was to be changed; of another record in doubt, the resource that the
+    row may have made.
+    """
+
+    source: str
+    resource_type: str
+    key: str
+    generation: int
+    batch_id: str
+    line: int
+    state: str
+    content_hash: str
+    resource_id: str | None
+    patient_id: str | None
+    attempts: int
+    first_attempt_at: str | None
+    finished_at: str | None
+    first_sent_at: str | None
+
+    @property
+    def name(self) -> str:
+        """Return the row's name for people: `<batch>:<line>`."""
+        return f"{self.batch_id}:{self.line}"
+
+    @property
+    def resource(self) -> str:
+        return f"{self.resource_type}/{self.resource_id}"
+
+    @property
+    def is_change(self) -> bool:
+        """True if a resource was to be changed, not created."""
+        return self.resource_type == "Task" and self.resource_id is not None
+
+    @property
+    def asked_at(self) -> datetime:
+        """Return the time when the row's outcome was last missed."""
+        return datetime.fromisoformat(max(self.first_attempt_at or "", self.finished_at or "") or "1970-01-01T00:00Z")
 
 
 class Repeat(NamedTuple):

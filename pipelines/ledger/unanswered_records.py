@@ -22,7 +22,6 @@ from pipelines.home.spill import batches, is_whole
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import KEYS_A_QUERY, LedgerAccess
 from pipelines.ledger.home_batches import HomeBatches
-from pipelines.ledger.lease import utc_text
 from pipelines.ledger.manifests import is_of_another, number_of
 from pipelines.ledger.row_fates import OPEN
 from pipelines.ledger.states import NOT_LOADED, in_sql
@@ -156,5 +155,5 @@ def _came_last(ledger: LedgerAccess, kept: HomeBatches, batch: Mapping[str, Any]
         return received
     # In a home that was moved without the times of its files, the copy is later than all runs.
     begun = ledger.value(select(func.max(run.started_at)).where(*here))
-    again = min(utc_text(ledger.of_here(copied)), str(begun))
+    again = min(ledger.time_here(copied), str(begun))
     return again if again > ended else received

@@ -58,9 +58,7 @@ class Book:
             self.loaded.undone += 1
             self.loaded.add("skipped", row.amount_cents)
             return
-        self.loaded.count(row.key, state, row.amount_cents)
-        if state == "in_doubt":
-            self.stopped.add(row.lane)
+        self._count(row, state)
         self.loaded.read_otherwise += read_otherwise
 
     def write_known(

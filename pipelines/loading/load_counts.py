@@ -113,12 +113,6 @@ class LoadCounts:
         self.unusable = self.unusable or part.unusable
         self.parts_left += part.parts_left
 
-    def with_part(self, part: "LoadCounts") -> "LoadCounts":
-        """Return these counts plus those of a part."""
-        both = self.copy()
-        both.take_in(part)
-        return both
-
     def counts_with(self, validated: Mapping[str, int]) -> dict[str, int]:
         """Return the run's counts for the ledger: those from before the load with this load's outcomes and cents."""
         changed, changed_cents = self.counts["rejected"], self.cents["rejected"]

@@ -4,13 +4,15 @@ Only `changes.py` changes or takes back a resource, and only after this check.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import patient_of
 from pipelines.client.identifiers import VALUES_A_SEARCH, identifier_value, values_of
 from pipelines.client.whole import whole_search
+from pipelines.ledger.former_versions import FormerVersion
+from pipelines.ledger.rows import KnownRecord, RecordRow
 from pipelines.loading.row import Identity
 from pipelines.loading.row_results import outcome_of
 
@@ -20,27 +22,11 @@ GIVEN_AGAIN = outcome_of("NOT-OURS", "the resource under its id has the identifi
 OF_ANOTHER = outcome_of("NOT-OURS", "the resource under its id is of another patient")
 """Outcomes of changes that were not sent, since the resource is missing or is not the record's."""
 NOT_OURS = (NOT_NAMED, GIVEN_AGAIN, OF_ANOTHER)
+RecordVersion = KnownRecord | RecordRow | FormerVersion
+"""A record or an earlier version of one, with its resource."""
 
 
-class IdentifiedRecord(Protocol):
-    """A record or an earlier version of one, whose resource has an identifier made of these."""
-
-    @property
-    def key(self) -> str: ...
-    @property
-    def generation(self) -> int: ...
-
-
-class RecordVersion(IdentifiedRecord, Protocol):
-    """A record or an earlier version of one, with its resource."""
-
-    @property
-    def resource_id(self) -> str | None: ...
-    @property
-    def patient_id(self) -> str | None: ...
-
-
-def value_of(record: IdentifiedRecord) -> str:
+def value_of(record: RecordVersion) -> str:
     """Return the value of the identifier of a record's resource."""
     return identifier_value(record.key, record.generation)
 

@@ -31,8 +31,7 @@ class PartLoaded:
     @classmethod
     def from_text(cls, text: str) -> "PartLoaded":
         told: dict[str, Any] = json.loads(text)
-        loaded = LoadCounts(**told.pop("loaded"))
-        return cls(LoadCounts().with_part(loaded), **told)
+        return cls(in_all([LoadCounts(**told.pop("loaded"))]), **told)
 
     @classmethod
     def of(cls, part: PartState) -> "PartLoaded":

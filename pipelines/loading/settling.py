@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from pipelines.client.client import FhirClient
 from pipelines.client.steps import Step
-from pipelines.ledger.doubts import DoubtfulRecord, doubtful, known_resources, made_before, sightings
+from pipelines.ledger.doubts import doubtful, known_resources, made_before, sightings
 from pipelines.ledger.former_versions import earlier_versions
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rows import Outcome
+from pipelines.ledger.rows import Outcome, RecordRow
 from pipelines.loading.accepted import rows_in
 from pipelines.loading.lookup import ABSENT, FOUND, Doubt, due, look_up
 from pipelines.loading.row import AcceptedRow, Identity
@@ -120,7 +120,7 @@ def as_doubts(
     ledger: Ledger,
     target: str,
     resource_type: str,
-    records: Sequence[DoubtfulRecord],
+    records: Sequence[RecordRow],
     accepted: Sequence[Path],
     named: bool,
 ) -> list[Doubt]:

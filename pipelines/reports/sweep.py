@@ -93,7 +93,7 @@ def sweep(
         started, total = read_whole(lambda: client.pages(resource_type), part, resource_type, clock)
         finished = clock()
         with locked(folder / ".kept.lock"):
-            changes = keep(final, part, started, keeps_former=resource_type == QUESTIONNAIRE)
+            changes = keep(final, part, started)
             done = Sweep(target, final, total, started, finished, *changes)
             write_whole(figures, orjson.dumps({**asdict(done), "path": done.path.name}))
         part.unlink()
@@ -269,12 +269,10 @@ def _keep_former(db: duckdb.DuckDBPyConnection, folder: Path, started: datetime)
     replace_whole(merged, before)
 
 
-def keep(
-    final: Path, part: Path, started: datetime, whole: bool = True, keeps_former: bool = False
-) -> tuple[int, int, int]:
+def keep(final: Path, part: Path, started: datetime, whole: bool = True) -> tuple[int, int, int]:
     """Merge the swept resources into the kept file, written only if it differs; count new, changed and gone ones.
 
-    whole: True if a resource that was not swept is gone. keeps_former: True to keep replaced contents in `BEFORE`.
+    whole: True if a resource that was not swept is gone. Replaced contents of questionnaires are kept in `BEFORE`.
     """
     merged = final.with_suffix(".part")
     with session(final.with_name(".spill")) as db:
@@ -282,7 +280,7 @@ def keep(
         known_in(db, final).create_view("known")
         db.execute(MERGE, {"started": started, "whole": whole})
         [(new, changed, gone, back)] = db.execute(COUNT_CHANGES).fetchall()
-        if (changed or gone) and keeps_former:
+        if (changed or gone) and final.name == FILES[QUESTIONNAIRE][0]:
             _keep_former(db, final.parent, started)
         if new or changed or gone or back or not exists(final):
             db.sql(WITH_BODIES).write_parquet(str(merged), **GROUPS)

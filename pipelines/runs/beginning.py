@@ -9,7 +9,6 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.packed import unpacked_sha256
 from pipelines.home.batch import SOURCE, ReceivedFile, received_before
 from pipelines.home.scratch import remove_abandoned
-from pipelines.ledger.lease import utc_text
 from pipelines.runs.ending import result_of
 from pipelines.runs.killed_runs import lines_left, retry_of
 from pipelines.runs.lost_runs import refuse_lost
@@ -85,7 +84,7 @@ def note_batch(session: Session, received: ReceivedFile, feed: Feed) -> str | No
             file_name=received.file_name,
             file_sha256=received.sha256,
             content_sha256=unpacked_sha256(received.path_in_batch),
-            received_at=utc_text(session.ledger.of_here(received.received_at)),
+            received_at=session.ledger.time_here(received.received_at),
         )
     return known["state"] if known else None
 

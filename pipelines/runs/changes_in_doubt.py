@@ -6,9 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from pipelines.client.replies import NoResult
-from pipelines.ledger.doubts import DoubtfulRecord
 from pipelines.ledger.former_versions import earlier_versions
-from pipelines.ledger.rows import Outcome
+from pipelines.ledger.rows import Outcome, RecordRow
 from pipelines.loading.accepted import rows_in
 from pipelines.loading.lookup import not_asked
 from pipelines.loading.ownership import KnownResource, Owner
@@ -22,7 +21,7 @@ NOT_ITS_TASK = "its task is gone or another's: the next import settles it"
 
 
 def settle_changes(
-    session: Session, of: tuple[str, str], doubts: Collection[DoubtfulRecord], accepted: Sequence[Path]
+    session: Session, of: tuple[str, str], doubts: Collection[RecordRow], accepted: Sequence[Path]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Settle the changes of a source and type whose tasks have the content of their rows.
 
@@ -32,7 +31,7 @@ def settle_changes(
     rows = rows_in(accepted, {doubt.key: doubt.content_hash for doubt in doubts})
     owner = Owner.at(session.connection.capabilities, session.target, Identity(*of))
     before = {each.key: each for each in earlier_versions(session.ledger, session.target, *of, list(rows), "kept")}
-    done, left, due = list[DoubtfulRecord](), dict[str, str](), session.ledger.clock()
+    done, left, due = list[RecordRow](), dict[str, str](), session.ledger.clock()
     due -= timedelta(seconds=session.pace.settling_seconds)
     for doubt in (doubt for doubt in doubts if doubt.key in rows):
         try:

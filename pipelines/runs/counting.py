@@ -5,9 +5,10 @@ from typing import Any
 
 from pipelines.home.spill import batches, is_whole
 from pipelines.ledger.batch_counts import LINES, counts_so_far, hold_batch, under_way, with_outcomes
+from pipelines.ledger.doubts import undecided
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.reject_state import close_answered
-from pipelines.ledger.states import OUTCOMES
+from pipelines.ledger.states import ASKED, OUTCOMES
 from pipelines.loading.load_counts import LoadCounts
 from pipelines.runs.run import Run, RunResult
 from pipelines.session.session import Session
@@ -42,8 +43,13 @@ def _recount(ledger: Ledger, before: Mapping[str, Any]) -> None:
     else:
         counts = counts_so_far(ledger, before)
         whole = sum(counts[name] for name in OUTCOMES) == before["accepted"]
-        state = "finished" if whole and not ledger.unsettled(target, batch_id) else before["state"]
+        state = "finished" if whole and not undecided(ledger, target, batch_id) else before["state"]
     ledger.finish_batch(target, batch_id, state, counts)
+
+
+def is_asked(ledger: Ledger, target: str, batch_id: str) -> bool:
+    """True if rows of a batch were sent and have no outcome."""
+    return bool(undecided(ledger, target, batch_id, ASKED))
 
 
 def goes_on(session: Session, run: Run, result: RunResult) -> bool:

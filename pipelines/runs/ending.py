@@ -8,10 +8,10 @@ from typing import Any
 
 from pipelines.home.batch import NotReadToItsEnd, UnreadableFile
 from pipelines.ledger.batch_counts import are_of_lines, counts_so_far, hold_batch, with_outcomes
-from pipelines.ledger.states import ASKED, CUT_OFF, LANDED, NOT_LOADED, OUTCOMES
+from pipelines.ledger.states import CUT_OFF, LANDED, NOT_LOADED, OUTCOMES
 from pipelines.loading.load_counts import LoadCounts
 from pipelines.reports.newer_load import tell_newer
-from pipelines.runs.counting import goes_on, run_counts
+from pipelines.runs.counting import goes_on, is_asked, run_counts
 from pipelines.runs.killed_runs import close_earlier
 from pipelines.runs.manifest import write_manifest
 from pipelines.runs.run import Run, RunResult
@@ -102,11 +102,6 @@ def result_of(
     )
 
 
-def _is_sent(session: Session, batch_id: str) -> bool:
-    """True if rows of a batch were sent and have no outcome."""
-    return any(record.state in ASKED for record in session.ledger.unsettled(session.target, batch_id))
-
-
 def _close(
     session: Session, run: Run, result: RunResult, parts_left: bool = False, *, is_cut_off: bool = False
 ) -> None:
@@ -156,7 +151,7 @@ def _end_batch(session: Session, run: Run, result: RunResult, parts_left: bool) 
     ):  # runs before may have sent rows, and left others: the next import goes on with them
         counts = counts_so_far(ledger, now)
         done = sum(counts[name] for name in OUTCOMES)
-        if counts["in_doubt"] or (counts["accepted"] > done and (done or _is_sent(session, batch_id))):
+        if counts["in_doubt"] or (counts["accepted"] > done and (done or is_asked(ledger, target, batch_id))):
             state = "running"
     if before or run.only is None:
         ledger.finish_batch(target, batch_id, state, counts, before["finished_at"] if before else None)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pipelines.ledger.columns import COUNTS
+from pipelines.ledger.doubts import undecided
 from pipelines.ledger.manifests import MANIFEST, KeptRun, put_manifest, runs_in
 from pipelines.ledger.rejects import reject_places, unmet_since
 from pipelines.ledger.row_fates import OPEN
@@ -32,7 +33,7 @@ def lines_left(session: Session, batch_id: str, retry: KeptRun) -> dict[int, lis
     The ledger has no such rows for those that waited for others of their patient, encounter or note. They are found by
     their rejects, which were not set aside again since.
     """
-    left = {record.line: list[str]() for record in session.ledger.unsettled(session.target, batch_id)}
+    left = {record.line: list[str]() for record in undecided(session.ledger, session.target, batch_id)}
     answers = answers_of(retry.folder)
     names = {name for each in answers.values() for name in each}
     waiting = unmet_since(session.ledger, session.target, retry.manifest["started_at"], names)

@@ -57,7 +57,7 @@ class Watch:
         batch = self._load.batch
         if batch.run is None or time.monotonic() < self._counted_at + COUNT_SECONDS:
             return
-        counts = self._before.with_part(so_far).counts_with(batch.validated)
+        counts = in_all([self._before, so_far]).counts_with(batch.validated)
         if counts != self._counted:
             self._load.ledger.count_run(batch.target, SoFar(batch.batch_id, batch.run, counts))
         self._counted, self._counted_at = counts, time.monotonic()

@@ -3,7 +3,7 @@
 import duckdb
 
 from pipelines.home.batch import ReceivedFile
-from pipelines.ledger.lease import Lease, utc_text
+from pipelines.ledger.lease import Lease
 from pipelines.ledger.reject_state import close_answered
 from pipelines.loading.book import Book
 from pipelines.loading.load import Load
@@ -19,7 +19,7 @@ from pipelines.verifying.lost_runs import ValidatedBatch, end_runs
 def adopt_batch(db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, batch: ValidatedBatch) -> dict[str, int]:
     """Adopt a lost batch. Return its numbers of rows `adopted`, `taken_back`, `in_doubt`."""
     lost, run, validated = batch
-    since, by = lost.begun(utc_text(session.ledger.of_here(run.received.received_at)))
+    since, by = lost.begun(session.ledger.time_here(run.received.received_at))
     of_run = BatchRun(session.target, lost.name, run.feed, run.folder, True, session.pace)
     connection = session.connection
     to = (connection.client, connection.capabilities, connection.step(session.target, run.feed.resource))

@@ -22,8 +22,9 @@ from pipelines.corrections.decisions import accept, resend
 from pipelines.corrections.undo import undo
 from pipelines.feeds.files.catalog import home_catalog
 from pipelines.home.preparing import prepare_home
-from pipelines.ledger.doubts import DoubtfulRecord, doubtful
+from pipelines.ledger.doubts import doubtful
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rows import RecordRow
 from pipelines.ledger.states import OUTCOMES
 from pipelines.runs.batch import import_file
 from pipelines.runs.doubt_lookups import BY_ITSELF, resolve
@@ -266,7 +267,7 @@ def recover(importer: Importer, work: Work, target: Target, source: Source, outc
                     outcome.by_hand += 1
 
 
-def decide(session: Session, target: Target, source: Source, doubt: DoubtfulRecord) -> None:
+def decide(session: Session, target: Target, source: Source, doubt: RecordRow) -> None:
     """A person looks into the chart: is there what the row says, that is no other row's?"""
     records = session.ledger.tables()["record"].to_pylist()
     known = {record["resource_id"] for record in records}

@@ -130,6 +130,6 @@ def test_a_row_in_doubt_is_settled_in_a_lane_that_is_held(
     """LEDGER-05: also where another batch has it with the content that is in doubt."""
     held = held_by(ledger, tmp_path, [OF_ANOTHER], safe=True)
     row = AcceptedRow(2, 1, "k", next(iter(held.lanes)), "h1", "p1", None, 1050, "{}", "")
-    record = KnownRecord("k", 1, batch, line, content, "f1", state, *[None] * 8) if state else None  # type: ignore[arg-type]
+    record = KnownRecord("k", 1, batch, line, content, "f1", state, *[None] * 6) if state else None
     assert held.holder(row, record) == (OF_ANOTHER.name if waits else None)
     assert held.holder(row._replace(lane="free"), record) is None

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from pipelines.cli import run
+from pipelines.ledger.doubts import undecided
 from pipelines.ledger.ledger import Ledger
 from tests.conftest import running
 from tests.support.commands import OUTCOMES, forget_settings, resources
@@ -110,7 +111,7 @@ def killed_and_ended(service, home, monkeypatch, capsys, seed, kills, publishing
         if code != 5:
             break
         ledger = Ledger.open(home / "ledger.db")
-        doubts = [row for batch in ledger.batches() for row in ledger.unsettled(batch["target"], batch["batch_id"])]
+        doubts = [row for batch in ledger.batches() for row in undecided(ledger, batch["target"], batch["batch_id"])]
         ledger.close()
         for row in doubts:
             if row.state == "in_doubt":

@@ -362,7 +362,7 @@ def test_closing_facts_are_written_to_the_journal_only_for_open_rejects(
 
 def test_a_record_is_there_in_the_states_that_its_standing_says() -> None:
     """LEDGER-18"""
-    record = KnownRecord("k", 1, "b", 2, "h", "f", "", None, None, None, None, 1, None, None, None)
+    record = KnownRecord("k", 1, "b", 2, "h", "f", "", None, None, None, None, None, None)
     there = [state for state in ROW_STATES if standing_of(record._replace(state=state)) is Standing.THERE]
     assert list(STATES_THERE) == there
 
