@@ -135,6 +135,12 @@ class Clock:
 
 
 @pytest.fixture
+def few_a_bundle(monkeypatch):
+    """Let a bundle have 50 rows at most."""
+    monkeypatch.setattr("pipelines.client.profiles.ROWS_A_BUNDLE", 50)
+
+
+@pytest.fixture
 def clock() -> Clock:
     return Clock()
 

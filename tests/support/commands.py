@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -105,3 +105,9 @@ def totals_close(summary: dict[str, Any]) -> None:
         counts = batch["counts"]
         assert counts["records"] == counts["accepted"] + counts["rejected"]
         assert counts["accepted"] == sum(counts[name] for name in OUTCOMES) + batch["waiting"]
+
+
+def asked_of_status(chartferry: Callable[..., tuple[int, str, str]]) -> list[dict[str, Any]]:
+    """Return the batches as `status --json` has them."""
+    found: list[dict[str, Any]] = json.loads(chartferry("status", "--json")[1])["batches"]
+    return found

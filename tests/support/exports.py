@@ -38,3 +38,8 @@ def payments(home, *rows, name="payments.csv"):
 
 def tasks(home, *keys, text="call"):
     put(home, "tasks.csv", TASKS + "".join(f"{key},p1,{text} {key},requested,a\n" for key in keys))
+
+
+def let_update(home):
+    """Have later files update tasks."""
+    feed_file(home, "tasks", 'kind = "tasks"\nfiles = ["tasks*.csv"]\nchanged = "update"\n', TASKS)

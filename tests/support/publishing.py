@@ -418,3 +418,10 @@ def write_accepted(folder: Path, rows: Mapping[int, tuple[str, str, str]]) -> No
         {"line": line, "key": key, "content_hash": h, "body": body} | about for line, (key, h, body) in rows.items()
     ]
     pq.write_table(pa.Table.from_pylist(made), folder / "accepted.parquet")
+
+
+def words_of(home: Path, figure: str) -> str:
+    """Return the text of a figure on the page."""
+    page = (home / "published" / "report.html").read_text(encoding="utf-8")
+    shown = page.partition(f'id="{figure}"')[2].partition("</section>")[0]
+    return " ".join(re.sub("<[^>]*>", " ", shown).split())

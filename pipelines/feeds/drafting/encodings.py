@@ -26,8 +26,8 @@ class DecodedText(NamedTuple):
     is not in the encoding; 0 if all are.
     """
 
-    encoding: str
-    text: str
+    encoding: str = "utf-8"
+    text: str = ""
     letters: str = ""
     others: tuple[tuple[str, str], ...] = ()
     broken: int = 0

@@ -98,19 +98,19 @@ def _family(name: str) -> str:
 
 
 def _encoding(export: Export) -> Iterator[FeedEntry]:
-    if export.encoding == "utf-8":
+    found, doubt = export.decoded, ""
+    if found.encoding == "utf-8":
         return
-    doubt = ""
-    if export.encoding != "utf-16":
-        others = "; ".join(f"{other}: {letters or 'other signs'}" for other, letters in export.others)
-        doubt = f"no UTF-8; its letters are then {export.letters}" + (f". Others: {others}" if others else "")
-    yield FeedEntry("encoding", as_toml(export.encoding), doubt)
+    if found.encoding != "utf-16":
+        others = "; ".join(f"{other}: {letters or 'other signs'}" for other, letters in found.others)
+        doubt = f"no UTF-8; its letters are then {found.letters}" + (f". Others: {others}" if others else "")
+    yield FeedEntry("encoding", as_toml(found.encoding), doubt)
 
 
 def _written(export: Export) -> Iterator[FeedEntry]:
     how = export.written
-    if how.delimiter != "," or export.rivals:
-        others = " or ".join(_LABELS[sign] for sign in export.rivals)
+    if how.delimiter != "," or how.rivals:
+        others = " or ".join(_LABELS[sign] for sign in how.rivals)
         yield FeedEntry("delimiter", as_toml(how.delimiter), f"{others} parts the rows as well" if others else "")
     if how.quote != '"':
         yield FeedEntry("quote", as_toml(how.quote))

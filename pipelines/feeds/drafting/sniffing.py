@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from fhir_service.interface.json_text import object_in
-from pipelines.feeds.drafting.encodings import decoded_beginning
+from pipelines.feeds.drafting.encodings import DecodedText, decoded_beginning
 from pipelines.feeds.drafting.tables import ROWS, Row, WrittenForm, header_of, width_of, written_form
 from pipelines.feeds.reading.headings import is_heading_of_rows
 from pipelines.feeds.reading.packed import Content
@@ -24,8 +24,6 @@ class Export:
 
     * header: the line of the header; 0 for none. header_sure: False if another line could be it.
     * names: the names of the columns.
-    * letters: the letters beyond ASCII in this encoding. others: other encodings, each with its letters.
-    * rivals: other delimiters that fit.
     * trailer: the last row if it is unlike the others; it is not among the rows.
     * extras: rows of totals and lines below a table, each with its line.
     * again: lines where another table seems to begin.
@@ -37,16 +35,13 @@ class Export:
     """
 
     form: str
-    encoding: str = "utf-8"
+    decoded: DecodedText = field(default_factory=DecodedText)
     written: WrittenForm = field(default_factory=WrittenForm)
     header: int = 1
     header_sure: bool = True
     names: list[str] = field(default_factory=list)
     rows: list[list[str]] = field(default_factory=list)
     objects: list[dict[str, object]] = field(default_factory=list)
-    letters: str = ""
-    others: tuple[tuple[str, str], ...] = ()
-    rivals: tuple[str, ...] = ()
     trailer: list[str] | None = None
     extras: list[Row] = field(default_factory=list)
     again: list[int] = field(default_factory=list)
@@ -82,15 +77,14 @@ def look_at_text(content: Content) -> Export:
     lines = found.text.splitlines(keepends=True)
     is_whole = len(start) < HEAD
     if objects := _objects(lines if is_whole else lines[:-1]):
-        return Export("ndjson", found.encoding, objects=objects, letters=found.letters, others=found.others)
+        return Export("ndjson", found, objects=objects)
     if found.text.lstrip().startswith("{"):  # as a table, the cells of its first row would become the names of columns
         raise UnreadableFile(f"{name}: the first line is not a JSON object; correct it, or take another export")
-    how, rivals = written_form(lines if is_whole else lines[:-1])
+    how = written_form(lines if is_whole else lines[:-1])
     if not how.rows:
         raise UnreadableFile(f"{name}: the file is empty")
     export = of_rows(how.rows, "csv", is_whole=is_whole)
-    export.encoding, export.letters, export.others = found.encoding, found.letters, found.others
-    export.written, export.rivals = how, rivals
+    export.decoded, export.written = found, how
     if found.broken:
         export.keys.append(f"# line {found.broken} is not in UTF-8, as the others are: rows of such lines are rejected")
     return export

@@ -20,7 +20,10 @@ Row = tuple[int, list[str]]
 
 
 class WrittenForm(NamedTuple):
-    """The form in which rows are written. agreement: the share of rows with the most frequent number of fields."""
+    """The form in which rows are written.
+
+    agreement: the share of rows with the most frequent number of fields. rivals: other delimiters that fit.
+    """
 
     delimiter: str = ","
     quote: str = '"'
@@ -29,6 +32,7 @@ class WrittenForm(NamedTuple):
     rows: tuple[Row, ...] = ()
     agreement: float = 0.0
     width: int = 0
+    rivals: tuple[str, ...] = ()
 
 
 class HeaderPlace(NamedTuple):
@@ -38,15 +42,16 @@ class HeaderPlace(NamedTuple):
     is_sure: bool
 
 
-def written_form(lines: Sequence[str]) -> tuple[WrittenForm, tuple[str, ...]]:
-    """Return the form of the rows, and the other delimiters that would also split them into fields."""
+def written_form(lines: Sequence[str]) -> WrittenForm:
+    """Return the form of the rows. Its rivals would also split them into fields."""
     tried = [_read(lines, sign) for sign in DELIMITERS]
     best = max(tried, key=_fitness)
     if best.width < 2 and (rare := max((_read(lines, sign) for sign in RARE), key=_fitness)).agreement >= _SURE:
         best = rare if rare.width > (2 if rare.delimiter == " " else 1) else best
     best = max([best, *_variants(lines, best)], key=_fitness)
     rivals = (found for found in tried if found.delimiter != best.delimiter and found.width > 1)
-    return best, tuple(found.delimiter for found in rivals if found.agreement >= best.agreement and _names(found))
+    fitting = (found.delimiter for found in rivals if found.agreement >= best.agreement and _names(found))
+    return best._replace(rivals=tuple(fitting))
 
 
 _SURE = 0.9

@@ -1,39 +1,18 @@
 """Batches that a person takes back by `undo`, and loads again."""
 
-import errno
 import json
 import os
-import re
 import signal
-from collections import Counter
 from unittest.mock import Mock
 
-import duckdb
 import pytest
 
-from pipelines.cli import run
-from pipelines.corrections import undo as undoing
-from pipelines.corrections.undo import NO_CLEAR_ANSWER
-from pipelines.corrections.undo_result import ENDED, UNFINISHED
-from pipelines.home import disk
 from pipelines.home.exits import INTERRUPTED
-from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.tables import LedgerError
 from pipelines.loading.changes import Changes
-from pipelines.receiving.stage import receive
-from pipelines.reports.attention import ENDED_BY_UNDO as ENDED_SAID
-from pipelines.runs.beginning import begin
-from pipelines.runs.lines import SHOWN_NEXT
-from pipelines.runs.loading import load_run
-from pipelines.runs.run import ENDED_BY_UNDO
-from pipelines.runs.validating import validate_run
-from pipelines.session.opening import open_session
-from pipelines.session.waiting_files import find_files
 from tests.support.commands import totals_close
-from tests.support.exports import ANSWERS, QUESTIONS, TASKS, feed_file, payments, put, tasks
+from tests.support.exports import ANSWERS, QUESTIONS, TASKS, feed_file, let_update, payments, put, tasks
 from tests.support.fake_target import Handler
-from tests.support.ledgers import decisions, read_ledger
-from tests.support.publishing import PAGED
+from tests.support.ledgers import decisions
 
 
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
@@ -112,12 +91,6 @@ def test_a_response_taken_back_in_the_chart_is_loaded_again_by_the_steps_that_ve
     assert asked("undo", batch)["exit_code"] == 0
     assert asked("import", "--again", batch)["totals"]["created"] == 1
     assert asked("verify")["differences"] == []
-
-
-@pytest.fixture
-def few_a_bundle(monkeypatch):
-    """Let a bundle have 50 rows at most."""
-    monkeypatch.setattr("pipelines.client.profiles.ROWS_A_BUNDLE", 50)
 
 
 def test_undo_goes_in_bundles_where_the_target_takes_them(home, target, asked, few_a_bundle):
@@ -240,274 +213,6 @@ def test_resources_that_an_interrupted_undo_left_are_not_made_a_second_time_by_i
     assert asked("verify")["differences"] == []
 
 
-@pytest.fixture
-def cut_off(home, target, chartferry, monkeypatch, few_a_bundle):
-    """A load of 110 tasks that ends before a call of the ledger, once the target has some: its batch, and how many."""
-
-    def load(call):
-        tasks(home, *(f"k{number}" for number in range(110)))
-        going_on = getattr(Ledger, call)
-
-        def stopped(ledger, *given, **named):
-            if target.of("Task"):
-                raise KeyboardInterrupt
-            return going_on(ledger, *given, **named)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(Ledger, call, stopped)
-            assert chartferry("import")[0] == INTERRUPTED
-        [batch] = [row["batch_id"] for row in asked_of_status(chartferry)]
-        return batch, len(target.of("Task"))
-
-    return load
-
-
-@pytest.mark.publishes(*PAGED)
-def test_an_undo_ends_a_batch_whose_load_was_cut_off_until_it_is_loaded_again(home, target, asked, chartferry, cut_off):
-    """CLI-CMD-10, CLI-CMD-18: all that was there was taken back, and the next import put the rest into the chart."""
-    batch, sent = cut_off("intend")
-    assert 0 < sent < 110
-    for more in (["--dry-run"], []):
-        found = asked("undo", batch, *more)
-        said = (found["exit_code"], found["taken"], found["not_taken"], found["ended"], found["unfinished"])
-        assert said == (0, sent, 0, True, False)
-    [row] = asked_of_status(chartferry)
-    assert (row["state"], row["created"], row["taken_back"]) == ("stopped", sent, sent)
-    assert f"chartferry import --again {batch}" in chartferry("status", batch)[1]
-    assert "tasks.csv tasks ended by undo" in words_of(home, "imports")
-    remedy = f"chartferry import --again {batch} loads it whole. If it is not needed, give it up by chartferry purge"
-    assert f"tasks.csv {ENDED_SAID} {remedy} {batch}." in words_of(home, "problems")
-    after = asked("import")
-    assert (after["batches"], after["not_loaded"]) == ([], [batch])
-    tasks(home, *(f"k{number}" for number in range(110)))
-    [again] = asked("import")["batches"]
-    assert (again["state"], again["message"]) == ("failed", f"{batch}: {ENDED_BY_UNDO.format(batch)}")
-    assert {body["status"] for body in target.of("Task")} == {"cancelled"}
-    assert asked("import", "--again", batch)["totals"]["created"] == 110
-    assert Counter(body["status"] for body in target.of("Task")) == {"cancelled": sent, "requested": 110}
-    assert asked("verify")["differences"] == []
-    assert asked_of_status(chartferry)[0]["state"] == "finished"
-
-
-def test_no_import_goes_on_with_a_batch_whose_undo_was_cut_off(home, target, asked, chartferry, cut_off, monkeypatch):
-    """CLI-CMD-10: the batch ends before the first resource is taken back."""
-    batch, sent = cut_off("intend")
-    with monkeypatch.context() as patched:
-        patched.setattr("pipelines.corrections.undo.undone", Mock(side_effect=KeyboardInterrupt))
-        assert chartferry("undo", batch)[0] == INTERRUPTED
-    asked("import")
-    assert len(target.of("Task")) == sent
-    assert asked("undo", batch)["exit_code"] == 0
-    assert {body["status"] for body in target.of("Task")} == {"cancelled"}
-
-
-def test_a_batch_that_undo_ended_before_a_row_was_sent_loads_again(home, target, asked, chartferry, monkeypatch):
-    """CLI-CMD-18: nothing of it was taken back, and `--again` said that there was nothing to load."""
-    tasks(home, "k1", "k2")
-    with monkeypatch.context() as patched:
-        patched.setattr(Ledger, "intend", Mock(side_effect=KeyboardInterrupt))
-        assert chartferry("import")[0] == INTERRUPTED
-    [batch] = [row["batch_id"] for row in asked_of_status(chartferry)]
-    code, out, _ = chartferry("undo", batch)
-    assert (code, ENDED in out) == (0, True)
-    assert (asked("import")["batches"], target.of("Task")) == ([], [])
-    assert asked("import", "--again", batch)["totals"]["created"] == 2
-
-
-def test_an_undo_of_a_batch_that_was_being_loaded_again_leaves_it_taken_back(
-    home, target, asked, chartferry, monkeypatch
-):
-    """CLI-CMD-10, CLI-CMD-18: the load was cut off before a row was sent."""
-    tasks(home, "k1", "k2")
-    batch = asked("import")["batches"][0]["batch_id"]
-    asked("undo", batch)
-    before = records_of(home)
-    with monkeypatch.context() as patched:
-        patched.setattr("pipelines.runs.loading.load", Mock(side_effect=KeyboardInterrupt))
-        assert chartferry("import", "--again", batch)[0] == INTERRUPTED
-    assert records_of(home) != before
-    found = asked("undo", batch)
-    assert (found["exit_code"], found["taken"], found["ended"]) == (0, 0, True)
-    assert records_of(home) == before
-    assert asked("import", "--again", batch)["totals"]["created"] == 2
-    assert asked("verify")["differences"] == []
-
-
-def test_import_again_of_an_interrupted_batch_leaves_changes_of_a_later_file(
-    home, target, asked, chartferry, monkeypatch
-):
-    """CLI-CMD-18: the newest file has the last word, also about rows that the older one had never sent."""
-    let_update(home)
-    tasks(home, "k1", "k2")
-    with monkeypatch.context() as patched:
-        patched.setattr(Ledger, "intend", Mock(side_effect=KeyboardInterrupt))
-        assert chartferry("import")[0] == INTERRUPTED
-    [batch] = [row["batch_id"] for row in asked_of_status(chartferry)]
-    asked("undo", batch)
-    put(home, "tasks-2.csv", TASKS + "k1,p1,call back,requested,a\n")
-    asked("import")
-    again = asked("import", "--again", batch)["totals"]
-    assert (again["created"], again["skipped"]) == (1, 1)
-    assert sorted(body["description"] for body in target.of("Task")) == ["call back", "call k2"]
-    assert asked("verify")["counts"] == {}
-
-
-@pytest.mark.parametrize("is_there", [True, False], ids=["there", "not-there"])
-def test_an_undo_looks_up_the_rows_that_an_interrupted_load_left_in_doubt(
-    home, target, asked, chartferry, cut_off, is_there
-):
-    """CLI-CMD-10: rows that are there are taken back, and the others are not sent."""
-    batch, sent = cut_off("settle")
-    if not is_there:
-        for name in list(target.stored):
-            target.lose(name)
-    found = asked("undo", batch)
-    assert (found["exit_code"], found["taken"], found["ended"]) == (0, sent if is_there else 0, True)
-    [row] = asked_of_status(chartferry)
-    assert (row["lines"], row["records"], row["accepted"]) == (111, 110, 110)
-    assert asked("import")["batches"] == []
-    assert {body["status"] for body in target.of("Task")} <= {"cancelled"}
-    assert asked("import", "--again", batch)["totals"]["created"] == 110
-    assert asked("verify")["differences"] == []
-
-
-def test_a_batch_with_a_row_that_stays_in_doubt_goes_on_and_undo_says_so(home, target, asked, chartferry, cut_off):
-    """CLI-CMD-10: a bare target that lacks the rows is asked again only after the settling time."""
-    target.additions = False
-    batch, _ = cut_off("settle")
-    for name in list(target.stored):
-        target.lose(name)
-    found = asked("undo", batch)
-    assert (found["exit_code"], found["ended"], found["unfinished"]) == (3, False, True)
-    assert set(found["left"].values()) == {"in doubt"}
-    assert UNFINISHED in chartferry("undo", batch)[1]
-    assert asked_of_status(chartferry)[0]["state"] == "running"
-
-
-def test_undo_of_an_interrupted_file_restores_the_records_that_it_was_about_to_replace(
-    home, target, asked, chartferry, monkeypatch
-):
-    """CLI-CMD-10: answers that the file was to supersede, to load again after an undo, or to send first."""
-    target.stored["q1"] = QUESTIONS
-    says = 'kind = "answers"\nfiles = ["answers*.csv"]\nchanged = "supersede"\n'
-    feed_file(home, "answers", says, ANSWERS)
-
-    def answers(name, *said):
-        put(home, name, ANSWERS + "".join(f"r{number},p1,q1,1,{each}\n" for number, each in said))
-
-    answers("answers-1.csv", (1, "one"))
-    asked("import")
-    answers("answers-2.csv", (2, "one"))
-    asked("undo", asked("import")["batches"][0]["batch_id"])
-    before = records_of(home)
-    answers("answers-3.csv", (1, "two"), (2, "two"), (3, "two"))
-    there = set(target.stored)
-
-    def lost(*given, **named):
-        for name in set(target.stored) - there:
-            target.lose(name)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Ledger, "settle", lost)
-        assert chartferry("import")[0] == INTERRUPTED
-    assert len(records_of(home)) == 3
-    [batch] = [row["batch_id"] for row in asked_of_status(chartferry) if row["file_name"] == "answers-3.csv"]
-    found = asked("undo", batch)
-    assert (found["exit_code"], found["taken"], found["ended"]) == (0, 0, True)
-    assert records_of(home) == before
-    assert asked("verify")["differences"] == []
-    assert asked("import", "--again", batch)["totals"]["created"] == 2
-    assert asked("verify")["differences"] == []
-
-
-def test_a_run_that_began_before_its_batch_was_taken_back_sends_nothing(home, target, asked):
-    """CLI-CMD-10: a load that waits for the target while a person takes its batch back."""
-    tasks(home, "k1")
-    with open_session(home, os.environ) as session:
-        [waiting], _ = find_files([home / "inbox"], session.catalog)
-        received = receive(waiting.path, waiting.feed, home, inbox=session.inbox, batches=session.batches)
-        run_of_it = begin(session, received, waiting.feed)
-        validated = validate_run(session, run_of_it)
-        assert asked("undo", received.batch_id)["ended"]
-        with pytest.raises(LedgerError, match=f"undo ended it.*--again {received.batch_id}"):
-            load_run(session, run_of_it, validated)
-    assert target.of("Task") == []
-
-
-@pytest.mark.parametrize(
-    ("additions", "state"),
-    [(True, "created"), (False, "created"), (True, "adopted")],
-    ids=["with additions", "bare", "another home's"],
-)
-def test_verify_and_status_name_records_that_an_interrupted_undo_may_have_taken_back(
-    home, target, asked, chartferry, monkeypatch, additions, state
-):
-    """CLI-CMD-10, CLI-CMD-17: the ledger must not seem to agree with a target that has cancelled the whole batch."""
-    target.additions = additions
-    tasks(home, "k1", "k2")
-    if state == "adopted":
-        run(["--home", str(home.parent / "other"), "import", str(home / "inbox")])
-    [found] = asked("import")["batches"]
-    assert found["counts"][state] == 2
-    batch = found["batch_id"]
-    with monkeypatch.context() as patched:
-        patched.setattr("pipelines.corrections.undo.undone", Mock(side_effect=KeyboardInterrupt))
-        assert chartferry("undo", batch)[0] == INTERRUPTED
-    assert {body["status"] for body in target.of("Task")} == {"cancelled"}
-    found = asked("verify", batch)
-    assert (found["exit_code"], found["counts"]) == (3, {"undo open": 2})
-    said = (
-        f"{batch}: it is not known whether an undo took 2 of its records back; chartferry undo {batch} goes on with it"
-    )
-    assert said in chartferry("status")[1]
-    assert f"note: {said}" in chartferry("import")[1]
-    assert asked("undo", batch)["taken"] == 2
-    assert asked("verify")["counts"] == {}
-    assert said not in chartferry("status")[1] + chartferry("import")[1]
-
-
-@pytest.mark.long
-def test_an_interrupted_undo_does_not_stay_open_for_a_record_that_a_later_file_updated(
-    home, target, asked, chartferry, monkeypatch
-):
-    """CLI-CMD-10, CLI-CMD-17: no further undo could finish it, since a change is not taken back."""
-    let_update(home)
-    tasks(home, "k1", "k2")
-    batch = asked("import")["batches"][0]["batch_id"]
-    with monkeypatch.context() as patched:
-        patched.setattr("pipelines.corrections.undo.undone", Mock(side_effect=KeyboardInterrupt))
-        assert chartferry("undo", batch)[0] == INTERRUPTED
-    put(home, "tasks-2.csv", TASKS + "k1,p1,call back,requested,a\n")
-    assert asked("import")["totals"]["updated"] == 1
-    assert [each["row"] for each in asked("verify")["differences"]] == [f"{batch}:3"]
-    assert [row["undo_left"] for row in asked_of_status(chartferry)] == [1, 0]
-    assert asked("undo", batch)["taken"] == 1
-    assert asked("verify")["counts"] == {}
-    assert [row["undo_left"] for row in asked_of_status(chartferry)] == [0, 0]
-
-
-def test_status_counts_the_records_of_each_batch_that_are_taken_back_now(home, asked, chartferry):
-    """CLI-CMD-10, CLI-CMD-17: a line counts by the state of its record, even if another line changed that."""
-    tasks(home, "k1", "k2")
-    first = asked("import")["batches"][0]["batch_id"]
-    asked("undo", first)
-    put(home, "tasks-2.csv", TASKS + "k1,p1,call back,requested,a\n")
-    second = asked("import")["batches"][0]["batch_id"]
-
-    def told():
-        found = {row["batch_id"]: row["taken_back"] for row in asked_of_status(chartferry)}
-        return found[first], found[second]
-
-    assert told() == (2, 0)
-    asked("undo", second)
-    assert told() == (2, 1)
-    asked("import", "--again", first)
-    assert told() == (1, 1)
-    asked("rejects", "retry", "--taken-back")
-    assert told() == (0, 1)
-
-
 def test_ctrl_c_ends_updates_once_those_under_way_have_their_answers(home, target, asked, chartferry, monkeypatch):
     """CLI-CMD-10: the thousands of rows that were read together are not sent first."""
     let_update(home)
@@ -559,48 +264,6 @@ def test_a_change_in_doubt_is_accepted_as_no_resource(home, target, asked, chart
     assert target.stored[own]["description"] == "call back"
 
 
-@pytest.mark.parametrize("is_there", [True, False], ids=["there", "not-there"])
-def test_a_change_in_doubt_is_settled_by_its_task_and_its_batch_ended_by_undo(
-    home, target, asked, chartferry, monkeypatch, is_there
-):
-    """CLI-CMD-09, CLI-CMD-10: the batch went on, since only an import looked at the task."""
-    let_update(home)
-    tasks(home, "k1")
-    asked("import")
-    target.put_faults = ["lost_before"] * 10
-    put(home, "tasks-2.csv", TASKS + "k1,p1,call back,requested,a\n")
-    later = asked("import")["batches"][0]["batch_id"]
-    target.put_faults = []
-    if is_there:
-        [body] = target.of("Task")
-        body["description"] = "call back"
-    monkeypatch.setenv("CHARTFERRY_SETTLING_SECONDS", "900")
-    found = asked("doubts", "resolve")
-    assert list(found["adopted"] if is_there else found["left"]) == [f"{later}:2"]
-    assert asked("undo", later)["unfinished"] != is_there
-    monkeypatch.setenv("CHARTFERRY_SETTLING_SECONDS", "0")
-    found = asked("undo", later)
-    assert (found["unfinished"], found["not_taken"]) == (False, is_there)
-    assert asked("import")["batches"] == []
-    assert [body["description"] for body in target.of("Task")] == ["call back" if is_there else "call k1"]
-    assert asked("verify")["counts"] == {}
-
-
-def records_of(home):
-    """Return the state of each record, by key and generation."""
-    with read_ledger(home) as ledger:
-        return sorted(ledger.execute("SELECT key, generation, state, resource_id FROM main.record"))
-
-
-def asked_of_status(chartferry):
-    return json.loads(chartferry("status", "--json")[1])["batches"]
-
-
-def let_update(home):
-    """Have later files update tasks."""
-    feed_file(home, "tasks", 'kind = "tasks"\nfiles = ["tasks*.csv"]\nchanged = "update"\n', TASKS)
-
-
 def test_a_resource_whose_undo_the_target_refuses_stays_in_the_ledger_as_it_was(home, target, asked, chartferry):
     """CLI-CMD-10, CLI-CMD-17"""
     target.additions = False
@@ -611,21 +274,6 @@ def test_a_resource_whose_undo_the_target_refuses_stays_in_the_ledger_as_it_was(
     assert asked("verify")["counts"] == {}
     target.put_faults = []
     assert asked("undo", batch)["taken"] == 1
-
-
-def test_verify_names_records_whose_undo_got_no_answer(home, target, asked, monkeypatch):
-    """CLI-CMD-10: the first request gets no answer to any attempt; then the second is not sent."""
-    monkeypatch.setenv("CHARTFERRY_AT_ONCE", "1")
-    target.additions = False
-    tasks(home, "k1", "k2")
-    batch = asked("import")["batches"][0]["batch_id"]
-    target.put_faults = ["lost_before"] * 20
-    found = asked("undo", batch)
-    said = sorted(why.partition(": ")[2] for why in found["left"].values())
-    assert (found["exit_code"], said) == (6, ["not done", NO_CLEAR_ANSWER])
-    target.put_faults = []
-    assert asked("verify")["counts"] == {"undo open": 2}
-    assert asked("undo", batch)["taken"] == 2
 
 
 @pytest.mark.alike
@@ -659,98 +307,6 @@ def test_undo_lists_payments_as_not_to_be_taken_back(home, target, asked, chartf
     assert chartferry("undo", "none")[0] == 4
 
 
-@pytest.mark.publishes(*PAGED)
-def test_page_tables_and_status_show_an_undo(home, asked, chartferry):
-    """CLI-CMD-10: wherever a user looks, its records are shown as taken back."""
-    tasks(home, "k1", "k2")
-    batch = asked("import")["batches"][0]["batch_id"]
-    asked("undo", batch, "--dry-run")
-    before = [line.split() for line in chartferry("status")[1].splitlines()]
-    assert before[1:] == [
-        ["file", "batch", "state", "records", "accepted", "created", "created", "$"],
-        ["tasks.csv", batch, "finished", "2", "2", "2", "0.00"],
-    ]
-    assert "tasks.csv tasks loaded 20" in words_of(home, "imports")
-    asked("undo", batch)
-    [heads, row] = chartferry("status")[1].splitlines()[1:]
-    assert "created  taken back  created $" in heads
-    assert row.split() == ["tasks.csv", batch, "finished", "2", "2", "2", "2", "0.00"]
-    assert "tasks.csv tasks taken back" in words_of(home, "imports")
-    assert states_of(home) == ["undone"]
-
-
-FULL = OSError(errno.ENOSPC, "No space left on device")
-AS_CREATED = "until the next publication the tables show the records as created"
-
-
-@pytest.mark.alike
-@pytest.mark.parametrize(
-    ("failure", "code", "said"),
-    [
-        (KeyboardInterrupt, 130, "stopped"),
-        pytest.param(FULL, 0, f"not published: {disk.FULL}; {AS_CREATED}", marks=pytest.mark.long),
-        (LedgerError("not published: a sum is wrong"), 0, f"not published: a sum is wrong; {AS_CREATED}"),
-    ],
-)
-@pytest.mark.publishes("import_row")
-def test_undo_prints_its_result_even_if_the_publication_fails_and_the_next_undo_publishes(
-    home, asked, chartferry, monkeypatch, failure, code, said
-):
-    """CLI-CMD-10: nobody has to wait for the tables to learn about the records."""
-    tasks(home, "k1")
-    batch = asked("import")["batches"][0]["batch_id"]
-    with monkeypatch.context() as patched:
-        patched.setattr("pipelines.importing.begin_and_end.publish_reports", Mock(side_effect=failure))
-        found, out, err = chartferry("undo", batch, "--json")
-    assert (found, json.loads(out)["taken"]) == (code, 1), err
-    assert said in err
-    assert states_of(home) == ["created"]
-    assert asked("undo", batch)["taken"] == 0
-    assert states_of(home) == ["undone"]
-
-
-@pytest.mark.long
-@pytest.mark.publishes("import_row")
-def test_an_undo_interrupted_by_the_target_says_when_the_tables_will_show_it(
-    home, target, asked, chartferry, monkeypatch
-):
-    """CLI-CMD-10"""
-    monkeypatch.setattr("pipelines.client.profiles.ROWS_A_BUNDLE", 1)
-    tasks(home, "k1", "k2")
-    batch = asked("import")["batches"][0]["batch_id"]
-    undo_some = undoing._undo_some
-
-    def cut_off(session, lease, some, done, bundle):
-        undo_some(session, lease, some, done, bundle)
-        done.unusable = "HTTP 503"
-
-    monkeypatch.setattr(undoing, "_undo_some", cut_off)
-    code, out, err = chartferry("undo", batch)
-    assert (code, "1 taken back, 0 not\nerror: HTTP 503" in out) == (6, True), err
-    assert err.splitlines()[-1] == SHOWN_NEXT
-    assert states_of(home) == ["created"]
-
-
-def states_of(home):
-    with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as published:
-        return [state for (state,) in published.execute("SELECT DISTINCT state FROM import_row").fetchall()]
-
-
-def words_of(home, figure):
-    """Return the text of a figure on the page."""
-    page = (home / "published" / "report.html").read_text(encoding="utf-8")
-    shown = page.partition(f'id="{figure}"')[2].partition("</section>")[0]
-    return " ".join(re.sub("<[^>]*>", " ", shown).split())
-
-
-def test_a_batch_that_is_undone_keeps_its_counts_and_is_published(home, asked):
-    """CLI-CMD-10"""
-    tasks(home, "k1")
-    batch = asked("import")["batches"][0]["batch_id"]
-    asked("undo", batch)
-    assert asked("import")["error"] is None
-
-
 @pytest.mark.long
 def test_undo_names_the_records_that_it_leaves_because_a_later_file_changed_them(home, target, asked):
     """CLI-CMD-10: with that file, and by a dry run, too."""
@@ -775,20 +331,6 @@ def test_undo_names_the_records_that_it_leaves_because_a_later_file_changed_them
     why = f"the later batch {latest} has changed it, and a change cannot be taken back"
     for batch in (made, later):
         assert asked("undo", batch)["left"] == {f"{batch}:2": f"Task/{changed}: {why}"}
-
-
-@pytest.mark.long
-def test_a_batch_keeps_its_counts_when_another_file_reloads_its_undone_records(home, asked, chartferry):
-    """CLI-CMD-10: also after its own file was imported again."""
-    tasks(home, "k1")
-    asked("import")
-    first = next((home / "batches").glob("tasks-*/source/*"))
-    asked("undo", first.parts[-3])
-    put(home, "tasks-2.csv", "task_id,patient_id,description,status,requester_id\nk1,p1,call back,requested,a\n")
-    assert asked("import")["totals"]["created"] == 1
-    asked("import", first)
-    [batch] = json.loads(chartferry("status", first.parts[-3], "--json")[1])["batches"]
-    assert (batch["created"], batch["adopted"], batch["accepted"]) == (1, 0, 1)
 
 
 @pytest.mark.long
