@@ -11,6 +11,7 @@ from pipelines.commands.common import (
     NameArgument,
     Options,
     as_text,
+    batch_option,
     check_begun,
     no_batch,
     with_reason,
@@ -61,7 +62,7 @@ def doubts() -> None:
 
 
 @doubts.command("resolve", short_help="Looks up rows in doubt at the target again.")
-@click.option("--batch", "-b", type=NameArgument(), help="Only those of this batch.")
+@batch_option
 @with_target
 def doubts_resolve(at: AtTarget, batch: str | None) -> int:
     """Looks up rows in doubt at the target again, and settles those whose outcome is found. Sends nothing."""

@@ -57,6 +57,10 @@ class NameArgument(click.types.StringParamType):
         return str(super().convert(*given)).encode(errors="replace").decode()
 
 
+strict_option = click.option(
+    "--strict", is_flag=True, help="Reject records by this project's own rules too if the target is not fhir-service."
+)
+batch_option = click.option("--batch", "-b", type=NameArgument(), help="Only those of this batch.")
 with_reason = click.option("--why", type=NameArgument(), help="The reason, kept on record with your name and the time.")
 
 

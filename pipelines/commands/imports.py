@@ -17,6 +17,7 @@ from pipelines.commands.common import (
     as_text,
     print_answer,
     showing_progress,
+    strict_option,
     with_reason,
     with_target,
 )
@@ -35,9 +36,7 @@ class PathOrAddress(SomePath):
 @click.option(
     "--dry-run", is_flag=True, help="Check the files against every rule; write nothing to the target, and keep nothing."
 )
-@click.option(
-    "--strict", is_flag=True, help="Reject records by this project's own rules too if the target is not fhir-service."
-)
+@strict_option
 @click.option(
     "--again",
     metavar="BATCH",

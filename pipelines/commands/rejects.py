@@ -8,11 +8,12 @@ import click
 
 from pipelines.commands.common import (
     AtTarget,
-    NameArgument,
     Options,
     as_text,
+    batch_option,
     check_batch,
     print_answer,
+    strict_option,
     with_reason,
     with_target,
 )
@@ -26,7 +27,7 @@ def rejects() -> None:
 
 
 @rejects.command("export", short_help="Writes open rejects to files, to be corrected.")
-@click.option("--batch", "-b", type=NameArgument(), help="Only those of this batch.")
+@batch_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -44,10 +45,8 @@ def rejects_export(at: AtTarget, batch: str | None, out: Path | None) -> int:
 
 
 @rejects.command("retry", short_help="Tries open rejects again, unchanged, by today's rules.")
-@click.option("--batch", "-b", type=NameArgument(), help="Only those of this batch.")
-@click.option(
-    "--strict", is_flag=True, help="Reject records by this project's own rules too if the target is not fhir-service."
-)
+@batch_option
+@strict_option
 @click.option(
     "--taken-back", is_flag=True, help="Load only rejected records that an undo or a person had taken back before."
 )

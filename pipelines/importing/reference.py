@@ -58,11 +58,15 @@ NEITHER = "the target accepts a {} neither under a given id nor by a conditional
 
 
 class ReferenceLine(NamedTuple):
-    """A resource with its file and line. body: None if the line holds no resource."""
+    """A resource with its file and line. body: empty if the line holds no resource."""
 
     file: str
     line: int
-    body: Body | None
+    body: Body
+
+    @property
+    def kind(self) -> str:
+        return str(self.body.get("resourceType", ""))
 
 
 @dataclass
@@ -79,7 +83,7 @@ class PutCounts:
     def refuse(self, line: ReferenceLine, kind: str, why: str, expression: str | None = None) -> None:
         self.counts[kind]["refused"] += 1
         problem = {"expression": expression, "text": why}
-        name = line.body.get("id") if line.body else None
+        name = line.body.get("id")
         self.refused.append({"file": line.file, "line": line.line, "type": kind, "id": name, "problems": [problem]})
 
     @property
@@ -135,12 +139,12 @@ def _lines(files: Iterable[Path]) -> Iterator[ReferenceLine]:
             raise OSError(EIO, "the compressed file is cut off or damaged", str(path)) from None
 
 
-def _body(text: bytes) -> Body | None:
+def _body(text: bytes) -> Body:
     try:
         found = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return None
-    return found if isinstance(found, dict) and isinstance(found.get("resourceType"), str) else None
+        return {}
+    return found if isinstance(found, dict) and isinstance(found.get("resourceType"), str) else {}
 
 
 class ReferenceLoad:
@@ -164,12 +168,12 @@ class ReferenceLoad:
         """Put all of these files, one type after another."""
         kinds: dict[str, list[Path]] = defaultdict(list)
         for path in files:
-            for kind in {str(line.body["resourceType"]) if line.body else "" for line in _lines([path])}:
+            for kind in {line.kind for line in _lines([path])}:
                 kinds[kind].append(path)
-        for line in (line for line in _lines(kinds.pop("", ())) if line.body is None):
+        for line in (line for line in _lines(kinds.pop("", ())) if not line.kind):
             self._put.refuse(line, "unknown", "the line is not a FHIR resource in JSON")
         for kind in sorted(kinds, key=lambda kind: ORDER.index(kind) if kind in ORDER else len(ORDER)):
-            lines = (line for line in _lines(kinds[kind]) if line.body and line.body["resourceType"] == kind)
+            lines = (line for line in _lines(kinds[kind]) if line.kind == kind)
             if kind not in ORDER:
                 self._put.counts[kind]["left"] += sum(1 for _ in lines)
                 continue
@@ -180,12 +184,12 @@ class ReferenceLoad:
 
     def _some(self, pool: ThreadPoolExecutor, kind: str, lines: Sequence[ReferenceLine]) -> list[Outcome]:
         if kind in self._found.puts:
-            ids = [str(line.body["id"]) for line in lines if line.body and "id" in line.body]
+            ids = [str(line.body["id"]) for line in lines if "id" in line.body]
             with reading(kind):
                 there = self._client.read_many(kind, ids)
             return self._each(pool, lines, partial(self._under_its_id, kind, there), lambda body: body.get("id"))
         if kind in self._found.conditional:
-            bodies = [self._named(line.body or {}) for line in lines]
+            bodies = [self._named(line.body) for line in lines]
             with reading(kind):
                 known = self._there.ids(kind, bodies)
             put = partial(self._by_identifier, kind, known)
@@ -202,7 +206,7 @@ class ReferenceLoad:
         """Put lines side by side, but those of one name one after another: two at once may both find nothing there."""
         lanes: dict[str, list[int]] = defaultdict(list)
         for place, line in enumerate(lines):
-            lanes[str(name_of(line.body or {}) or place)].append(place)
+            lanes[str(name_of(line.body) or place)].append(place)
         done = pool.map(lambda lane: [(at, self._unless_misled(put, lines[at])) for at in lane], lanes.values())
         found = dict(chain.from_iterable(done))
         return [found[place] for place in range(len(lines))]
@@ -220,7 +224,7 @@ class ReferenceLoad:
         self._failed = self._failed + 1 if isinstance(outcome, TargetFailed) else 0
         if isinstance(outcome, Reply):
             self._put.counts[kind]["created" if outcome.status == 201 else "there"] += 1
-            name = (line.body or {}).get("id")
+            name = line.body.get("id")
             if name and outcome.resource_id and outcome.resource_id != name:
                 self._names[f"{kind}/{name}"] = f"{kind}/{outcome.resource_id}"
         elif isinstance(outcome, str):
@@ -237,10 +241,10 @@ class ReferenceLoad:
         """Refuse a resource. If the target assigns ids, the resource with the file's id may be another one there."""
         self._put.refuse(line, kind, why, expression)
         if kind in self._found.conditional and kind not in self._found.puts:
-            self._others.setdefault(f"{kind}/{(line.body or {}).get('id')}", NAMES_REFUSED)
+            self._others.setdefault(f"{kind}/{line.body.get('id')}", NAMES_REFUSED)
 
     def _under_its_id(self, kind: str, there: Mapping[str, Body], line: ReferenceLine) -> Outcome:
-        name = (line.body or {}).get("id")
+        name = line.body.get("id")
         if not isinstance(name, str):
             return "there is no id"
         if name in there:
@@ -260,14 +264,14 @@ class ReferenceLoad:
 
     def _as_it_is(self, kind: str, found: Body, line: ReferenceLine) -> str | Reply:
         """Leave the target's resource; refuse the file's if it is another one."""
-        if not is_another(found, line.body or {}):
+        if not is_another(found, line.body):
             return Reply(200)
         self._others[f"{kind}/{found['id']}"] = NAMES_ANOTHER
         return ANOTHER.format(kind)
 
     def _by_identifier(self, kind: str, known: dict[str, list[str]], line: ReferenceLine) -> Outcome:
         """Create a resource under the condition of its name, unless the target is known to have that name."""
-        body = self._named(line.body or {})
+        body = self._named(line.body)
         if (condition := condition_of(body)) is None:
             return NAMELESS
         outcome = _tried(lambda: self._unless_there(kind, known, condition, body), self._client.patience)
@@ -288,7 +292,7 @@ class ReferenceLoad:
         """Return the body. If it has no name for another target to find it by, add its id as an identifier."""
         return id_as_name(body, self._ids_are) if self._ids_are and condition_of(body) is None else body
 
-    def _text(self, body: Body | None) -> bytes:
+    def _text(self, body: Body) -> bytes:
         """Return the body with references as the target has them."""
         text = _json(body)
         if self._names:
@@ -299,7 +303,7 @@ class ReferenceLoad:
 REFERENCE = re.compile(r'"reference":"([^"\\]+)"')
 
 
-def _json(body: Body | None) -> str:
+def _json(body: Body) -> str:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -109,7 +109,7 @@ def open_unanswered(ledger: LedgerAccess, of: t.Of, keys: Collection[str]) -> No
     stood = select(former.batch_id, former.line).where(t.of_stream(former, of))
     for batch_id, line in ledger.read_of(stood, former.key, keys):
         lines[batch_id].add(line)
-    stream = select(t.stream.c.stream_id).where(t.of_stream(t.stream.c, of)).scalar_subquery()
+    stream = t.number_of(of)
     names = set[str]()
     for repeated, column in ((REPEATED, _again), (UNREAD, _reject)):
         of_keys = repeated.where(column.target == target, t.versions.c.stream_id == stream)
@@ -230,7 +230,7 @@ def _records_of(ledger: LedgerAccess, target: str, rejects: Iterable[Row[Any]], 
 def _touched_by(of: t.Of, batch_id: str) -> Any:
     """Return the query for open rejects that the batch's records, or records with the reject's content, may answer."""
     record, target = t.records.c, of[0]
-    stream = select(t.stream.c.stream_id).where(t.of_stream(t.stream.c, of)).scalar_subquery()
+    stream = t.number_of(of)
     again = exists().where(_again.target == target, _again.reject_id == _reject.reject_id)
     made = and_(
         record.stream_id == stream,

@@ -67,8 +67,7 @@ def named_rejects(
     """Return the rejects by id: ids of open rejects that they answer, else their own. Reasons under one id add up."""
     answers = {reject.line: reject.answers for reject in rejects if reject.answers}
     of = (target, source, resource_type)
-    valid = _answerable(ledger, of, batch_id, answers)
-    _note(ledger, of, batch_id, valid)
+    valid = _noted(ledger, of, batch_id, answers)
     keys = {reject.line: reject.source_key or "" for reject in rejects}
     now = ledger.now()
     ledger.write(SET_ASIDE, [(keys[row[2]], now, *row) for row in _each(target, batch_id, valid)])
@@ -100,8 +99,7 @@ def resubmit(
     """Note that these records, by line, are to be sent to answer these rejects."""
     keep_others_out(ledger)
     of = (target, source, resource_type)
-    valid = _answerable(ledger, of, batch_id, answers)
-    _note(ledger, of, batch_id, valid)
+    valid = _noted(ledger, of, batch_id, answers)
     tried = list(_each(target, batch_id, valid))
     for table in ROWS:
         ledger.write(TRY.format(table), [(ledger.now(), *row) for row in tried])
@@ -133,23 +131,22 @@ def _each(target: str, batch_id: str, answers: Mapping[int, Sequence[str]]) -> I
         yield from ((target, batch_id, line, name) for name in names)
 
 
-def _answerable(
-    ledger: LedgerAccess, of: t.Of, batch_id: str, answers: Mapping[int, Sequence[str]]
-) -> dict[int, list[str]]:
+def _noted(ledger: LedgerAccess, of: t.Of, batch_id: str, answers: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
     """Return the answers that count: to open rejects of this source, and to rejects that the same line answered
-    before.
+    before. Note those to rejects of other batches.
 
     An answer does not count if another batch's record for the reject is under way: that record decides the reject's
     fate.
     """
     if not answers:
         return {}
-    wanted = sorted({name for names in answers.values() for name in names})
+    target, wanted = of[0], sorted({name for names in answers.values() for name in names})
     states = states_of(ledger, of, batch_id, wanted)
-    resubmitted = select(_again.line, _again.reject_id).where(_again.target == of[0], _again.batch_id == batch_id)
+    resubmitted = select(_again.line, _again.reject_id).where(_again.target == target, _again.batch_id == batch_id)
+    made = select(_reject.line, _reject.reject_id).where(_reject.target == target, _reject.batch_id == batch_id)
+    own = {name: line for line, name in ledger.read_of(made, _reject.reject_id, wanted)}
     before = {(line, name) for line, name in ledger.read_of(resubmitted, _again.reject_id, wanted)}
-    own = select(_reject.line, _reject.reject_id).where(_reject.target == of[0], _reject.batch_id == batch_id)
-    before |= {(line, name) for line, name in ledger.read_of(own, _reject.reject_id, wanted)}
+    before |= {(line, name) for name, line in own.items()}
     valid = {
         line: [
             name
@@ -158,21 +155,13 @@ def _answerable(
         ]
         for line, names in answers.items()
     }
-    return {line: names for line, names in valid.items() if names}
-
-
-def _note(ledger: LedgerAccess, of: t.Of, batch_id: str, answers: Mapping[int, Sequence[str]]) -> None:
-    """Note appearances of rejects in files other than their own."""
-    target, names = of[0], sorted({name for each in answers.values() for name in each})
-    of_batch = select(_reject.reject_id).where(_reject.target == target, _reject.batch_id == batch_id)
-    own = {name for (name,) in ledger.read_of(of_batch, _reject.reject_id, names)}
     rows = [
         {"target": target, "batch_id": batch_id, "line": line, "reject_id": name, "seen_at": ledger.now()}
-        for line, each in answers.items()
-        for name in each
+        for *_, line, name in _each(target, batch_id, valid)
         if name not in own
     ]
     insert_new(ledger, t.resubmission, rows)
+    return valid
 
 
 @verb

@@ -14,6 +14,7 @@ from sqlalchemy import (
     FromClause,
     Index,
     Integer,
+    ScalarSelect,
     Subquery,
     Table,
     UniqueConstraint,
@@ -197,6 +198,11 @@ def of_batch(lines: Table, target: str, batch_id: str) -> ColumnElement[bool]:
 def of_stream(columns: ColumnCollection[str, Any], of: Of) -> ColumnElement[bool]:
     """True for the rows of a target, source and type."""
     return and_(*(columns[name] == value for name, value in zip(OF_STREAM, of, strict=True)))
+
+
+def number_of(of: Of) -> ScalarSelect[Any]:
+    """The number that records and versions have for a target, source and type."""
+    return select(stream.c.stream_id).where(of_stream(stream.c, of)).scalar_subquery()
 
 
 def _named(kept: Table, name: str, columns: str, *where: ColumnElement[bool]) -> Subquery:

@@ -183,7 +183,7 @@ def copy(db: duckdb.DuckDBPyConnection, table: ReportTable, source: str, smalles
     if any(column.kind == "count" for column in table.columns):
         _aggregate(db, table, there, smallest)
         return
-    patient = next((column.name for column in table.columns if column.kind == "patient"), "")
+    patient = table.patient
     taken = ", ".join(f'{_value(column, patient)} AS "{column.name}"' for column in table.columns)
     quasi = [column.name for column in table.columns if column.kind == "quasi"]
     if quasi:

@@ -130,6 +130,11 @@ class ReportTable:
     remarks: tuple[str, ...] = ()
 
     @property
+    def patient(self) -> str:
+        """Return the name of the column of the row's patient; empty if there is none."""
+        return next((column.name for column in self.columns if column.kind == "patient"), "")
+
+    @property
     def described(self) -> str:
         """Return the comment, followed by the sentence on its reading and the remarks."""
         return " ".join(filter(None, [self.comment, self.as_of, *self.remarks]))

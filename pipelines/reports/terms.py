@@ -86,17 +86,13 @@ def _with_patients(table: ReportTable, of_name: Mapping[str, ReportTable], sourc
     Empty if there is no such column.
     """
     there = f'{source}.main."{table.name}"'
-    if own := _patient(table):
+    if own := table.patient:
         return f'(SELECT *, "{own}" AS patient FROM {there})'
     for column, other in table.references:
-        if other in of_name and (of := _patient(of_name[other])):
+        if other in of_name and (of := of_name[other].patient):
             people = f'(SELECT "{column}", "{of}" AS patient FROM {source}.main."{other}")'
             return f'({there} JOIN {people} USING ("{column}"))'
     return ""
-
-
-def _patient(table: ReportTable) -> str:
-    return next((column.name for column in table.columns if column.kind == "patient"), "")
 
 
 DICTIONARY = {

@@ -10,18 +10,16 @@ from typing import Any
 from pipelines.home.batch import printable_name
 from pipelines.home.counted import counted, listed, word_for
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, UNREADABLE, UNUSABLE
+from pipelines.ledger.columns import AMOUNTS
 from pipelines.ledger.failures import exit_and_message
-from pipelines.ledger.states import MADE
+from pipelines.ledger.states import MADE, OUTCOMES
 from pipelines.ledger.tables import LedgerError
 from pipelines.runs.lines import IN_DOUBT_NEXT, NOT_LOADED_NEXT, aligned, dollars, undo_left
 from pipelines.runs.run import RunResult
 from pipelines.session.waiting_files import LeftFile
 from pipelines.validation.reasons import WARNINGS
 
-COUNTED = (
-    "lines header not_taken records accepted rejected created adopted unchanged updated superseded skipped refused"
-    " in_doubt"
-).split()
+COUNTED = (*"lines header not_taken records accepted rejected".split(), *OUTCOMES)
 GIVEN_BACK = "chartferry rejects export gives them back, each with its reasons; chartferry rules ID says what to do"
 NOT_HERE_NEXT = "run chartferry import where they were received, or, if that machine is lost, import them again"
 LACKING = {"FEED-ANS-03", "QR-12"}
@@ -32,7 +30,6 @@ LONGEST_COLUMN = 80
 ALWAYS = ("records", "accepted", "rejected", "created", "unchanged")
 TAKEN = (*MADE, "unchanged", "in_doubt", "waiting")
 """Counts of records that the target has taken, may have taken, or may still take."""
-AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
 LARGEST_SUM = 999_999_999_999_999_999
 """The largest sum in cents that the tables can hold: DECIMAL(18,2)."""
 TOO_LARGE = "is more than the tables can hold, and is empty there; check that the feed reads the right column"

@@ -166,7 +166,7 @@ def _with_other_keys(session: Session, feed: Feed, batch_id: str, feeds: Sequenc
     feeds: count only records that were read by these contents of feeds; None for all.
     """
     record, of = t.records.c, (session.target, feed.source, feed.resource)
-    here = record.stream_id == select(t.stream.c.stream_id).where(t.of_stream(t.stream.c, of)).scalar_subquery()
+    here = record.stream_id == t.number_of(of)
     hashes = {each for _, contents in new.values() for each in contents}
     query = select(record.content_hash).where(here, record.state.in_(THERE), record.content_hash.in_(hashes))
     batch = t.batch.c

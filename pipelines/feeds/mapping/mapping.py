@@ -23,7 +23,7 @@ from pipelines.feeds.mapping.values import (
     each_distinct,
     evaluate,
     evaluate_lists,
-    objects,
+    objects_of,
 )
 from pipelines.feeds.reading.row_faults import SourceRow, found_in
 from pipelines.feeds.terms.columns import MISSING, Column, ValueFault, key, labels
@@ -225,8 +225,7 @@ class Mapper:
 
     def _comments(self, value: Value, rows: ChunkRows) -> Cells:
         """Return the comments in arrays of objects: `(text, author, time)` each."""
-        whole = [objects(found) for found in rows.raw(value.column or "")]
-        flat = ChunkRows([part for found in whole if isinstance(found, list) for part in found], rows.form.objects())
+        whole, flat = objects_of(value, rows)
         if not len(flat):
             return array(found if isinstance(found, ValueFault) else None for found in whole)
         each = value.each or {}

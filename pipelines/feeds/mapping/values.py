@@ -124,10 +124,15 @@ def _join(value: Value, rows: ChunkRows, means: ValueMeans) -> Cells:
     return _only(joined, ~np.all([absent(found) for found in varying], axis=0)) if varying else joined
 
 
+def objects_of(value: Value, rows: ChunkRows) -> tuple[list[Any], ChunkRows]:
+    """Return the arrays of objects in a value's column, by row, and all of their objects as rows."""
+    whole = [objects(found) for found in rows.raw(value.column or "")]
+    return whole, ChunkRows([part for found in whole if isinstance(found, list) for part in found], rows.form.objects())
+
+
 def _texts_of_each(value: Value, rows: ChunkRows, means: ValueMeans) -> Cells:
     """Return the texts of an array's objects, joined."""
-    whole = [objects(found) for found in rows.raw(value.column or "")]
-    flat = ChunkRows([part for found in whole if isinstance(found, list) for part in found], rows.form.objects())
+    whole, flat = objects_of(value, rows)
     texts = iter(evaluate((value.each or {})["text"], flat, means))
     return array(
         _joined([next(texts) for _ in found], value.with_) if isinstance(found, list) else found for found in whole
