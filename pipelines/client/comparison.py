@@ -131,6 +131,9 @@ def taken_back(resource_type: str, ours: Body, theirs: Body) -> bool:
 
 
 OWN_TIME = {"QuestionnaireResponse": "authored", "Task": "authoredOn"}
+"""The element with the record's own time, which the target keeps."""
+DATED = {**OWN_TIME, "PaymentNotice": "created"}
+"""The element of a body that gets the moment of the first attempt if the source has none."""
 CONTENT: dict[str, Callable[[Body], Any]] = {
     "PaymentNotice": _payment,
     "QuestionnaireResponse": _response,

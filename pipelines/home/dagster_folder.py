@@ -1,6 +1,5 @@
 """Dagster's own folder, `<home>/dagster`: its settings, written once, which the operator may change afterwards."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import yaml
 
 from fhir_service.paths import exists
 from pipelines.home.dagster_server import POSTGRES, at_server, is_on_disk
+from pipelines.home.files import written_whole
 from pipelines.home.folder import BadHome
 
 FEED_TAG = "chartferry/feed"
@@ -202,10 +202,8 @@ def _write_anew(folder: Path, first_line: str, said: Mapping[str, Any]) -> None:
 
 
 def _write(folder: Path, text: str) -> None:
-    part = folder / f".dagster.yaml.{os.getpid()}"
-    part.write_text(text, encoding="utf-8")
-    part.chmod(0o600)
-    part.replace(folder / "dagster.yaml")
+    with written_whole(folder / "dagster.yaml") as part:
+        part.write_text(text, encoding="utf-8")
 
 
 def _settings(folder: Path) -> dict[str, Any]:

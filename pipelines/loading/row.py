@@ -9,14 +9,13 @@ from urllib.parse import quote
 import orjson
 
 from fhir_service.interface.json_text import parse_json
-from pipelines.client.identifiers import IMPORTERS, identifier_value
+from pipelines.client.comparison import DATED
+from pipelines.client.identifiers import IMPORTERS, SPECIAL, identifier_value
 from pipelines.client.shapes import objects_in
 from pipelines.ledger.rows import KnownRecord
 from pipelines.loading.row_results import PostResult
 from pipelines.validation.content import dump
 
-DATED = {"Task": "authoredOn", "QuestionnaireResponse": "authored", "PaymentNotice": "created"}
-"""The element of a body that gets the moment of the first attempt if the source has none."""
 PLAIN_KEY = re.compile(r"[A-Za-z0-9._~-]+")
 
 
@@ -116,7 +115,7 @@ class Identity(NamedTuple):
         if PLAIN_KEY.fullmatch(value):
             shown = f'"{value}"'
         else:
-            shown, asked = json.dumps(value), quote(re.sub(r"([\\,|$])", r"\\\1", value), safe="")
+            shown, asked = json.dumps(value), quote(SPECIAL.sub(r"\\\1", value), safe="")
         return f"{body[:-1]}{before}{shown}{after}", f'{condition}{asked}"'
 
 

@@ -14,8 +14,8 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.shape import shape
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Lookup, Note, Problem, World
+from pipelines.client.comparison import DATED
 from pipelines.feeds.terms.rulebook import GIVEN, IMPORTER, TARGET, basis_of
-from pipelines.loading.row import DATED
 
 UNKNOWN = "unknown"
 ANYTHING = "\N{REPLACEMENT CHARACTER}"

@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 
 from pipelines.client.client import PAGE, FhirClient
-from pipelines.client.comparison import NOT_IN_FORCE, OWN_TIME, fingerprints, referred
+from pipelines.client.comparison import DATED, NOT_IN_FORCE, fingerprints, referred
 from pipelines.client.identifiers import IMPORTERS, identifier_of, record_of
 from pipelines.client.replies import NoResult, RequestRefused, UnknownOutcome, resources_of
 from pipelines.client.threads import threads
@@ -221,7 +221,7 @@ def there_of(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
         body["id"],
         referred({"reference": "", **subject}).rpartition("/")[2] or None,
         _status(kind, body),
-        _text(kind, body, body, OWN_TIME.get(kind, "created")),
+        _text(kind, body, body, DATED[kind]),
         _text(kind, body, identifier, "system"),
         *(record := record_of(str(identifier.get("value") or ""))),
         today if (today := read_today(record[0])) != record[0] else None,

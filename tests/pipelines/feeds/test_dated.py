@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from pipelines.client.comparison import DATED
 from pipelines.feeds.kinds.payments import UNTIL_SENT
-from pipelines.loading.row import DATED, AcceptedRow, dated_body
+from pipelines.loading.row import AcceptedRow, dated_body
 from tests.support.exports import put
 
 AT = "2026-03-01T12:00:00.000000Z"
