@@ -20,7 +20,8 @@ from pipelines.home.batch import printable_name
 from pipelines.home.counted import counted
 from pipelines.home.exits import ExplainedError
 
-NOT_DONE = (401, 403, 413, 429)
+TOO_LARGE = 413
+NOT_DONE = (401, 403, TOO_LARGE, 429)
 NOT_DONE_WORDS = {
     401: "it does not take the access token (HTTP 401)",
     403: "it does not permit this to the client (HTTP 403)",
@@ -144,6 +145,10 @@ class NotDone(NoResult):
         self.reply, self.retry_after = reply, reply.retry_after
 
 
+class TooLarge(NotDone):
+    """The target does not take a request of this size."""
+
+
 class RequestRefused(NoResult):
     """The target refused the request because of its content, with an OperationOutcome."""
 
@@ -194,7 +199,7 @@ def settled_reply(reply: Reply) -> Reply:
         case "refused":
             raise RequestRefused(reply)
         case "not done":
-            raise NotDone(reply)
+            raise TooLarge(reply) if reply.status == TOO_LARGE else NotDone(reply)
         case "unknown":
             raise _unclear(reply)
     return reply

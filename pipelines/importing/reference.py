@@ -24,12 +24,11 @@ import orjson
 from fhir_service.paths import is_folder
 from pipelines.client.client import PAGE
 from pipelines.client.pace import Attempts, RetryPauses
-from pipelines.client.replies import NoResult, NotDone, Reply, RequestRefused, TargetFailed, TargetUnusable
+from pipelines.client.replies import TOO_LARGE, NoResult, Reply, RequestRefused, TargetFailed, TargetUnusable, TooLarge
 from pipelines.client.threads import threads
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE
 from pipelines.home.files import write_whole
 from pipelines.importing.naming import NamedAtTarget, condition_of, id_as_name, is_another
-from pipelines.loading.row_results import TOO_LARGE
 from pipelines.session.bundled import STORE, load_reference
 from pipelines.session.connections import TargetConnection
 from pipelines.session.needed_reads import reading
@@ -312,13 +311,9 @@ def _why_refused(error: Exception) -> tuple[str, str | None] | None:
     if isinstance(error, RequestRefused):
         said = error.reply.outcome or {}
         return said.get("diagnostics") or said.get("text") or str(error), said.get("expression")
-    if _is_too_large(error):
+    if isinstance(error, TooLarge):
         return HEAVY, None
     return (FAILS.format(error), None) if isinstance(error, TargetFailed) else None
-
-
-def _is_too_large(error: Exception) -> bool:
-    return isinstance(error, NotDone) and error.reply.status == TOO_LARGE
 
 
 def _tried(send: Callable[[], str | Reply], patience: RetryPauses) -> Outcome:
@@ -330,9 +325,9 @@ def _tried(send: Callable[[], str | Reply], patience: RetryPauses) -> Outcome:
     while True:
         try:
             return send()
-        except RequestRefused as error:
+        except (RequestRefused, TooLarge) as error:
             return error
         except NoResult as error:
             is_last = attempts.number >= TRIES and error.retry_after is None
-            if not attempts.next(error.retry_after, error.final or is_last or _is_too_large(error)):
+            if not attempts.next(error.retry_after, error.final or is_last):
                 return error

@@ -14,11 +14,11 @@ from typing import Any
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import TAKEN_BACK, is_note_id, referred
 from pipelines.client.pace import Attempts
-from pipelines.client.replies import NoResult, NotDone, NotSent, RequestRefused, UnknownOutcome, unusable
+from pipelines.client.replies import NoResult, NotDone, NotSent, RequestRefused, TooLarge, UnknownOutcome, unusable
 from pipelines.client.shapes import as_object
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.ownership import KnownResource, Owner
-from pipelines.loading.row_results import TOO_LARGE, PostResult, RowResult, refused_result
+from pipelines.loading.row_results import PostResult, RowResult, refused_result
 from pipelines.loading.task_content import has, merged_task
 
 Body = dict[str, Any]
@@ -115,9 +115,9 @@ class Changes:
                 problem, asked, final = "it changed again at each try", None, False
             except UnknownOutcome as error:
                 problem, asked, final, unclear = f"no clear answer ({error})", None, False, True
+            except TooLarge as error:
+                return PostResult(refused_result(error.reply))
             except (NotSent, NotDone) as error:
-                if isinstance(error, NotDone) and error.reply.status == TOO_LARGE:
-                    return PostResult(refused_result(error.reply))
                 problem, asked, final = str(error), error.retry_after, error.final
             if not attempts.next(asked, final):
                 self._unusable = unusable(problem, attempts.number)

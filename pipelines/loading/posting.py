@@ -6,14 +6,13 @@ from typing import Any
 
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Attempts
-from pipelines.client.replies import NotDone, NotSent, RequestRefused, UnknownOutcome, WriteConflict, unusable
+from pipelines.client.replies import NotDone, NotSent, RequestRefused, TooLarge, UnknownOutcome, WriteConflict, unusable
 from pipelines.client.steps import BARE, Step
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.book import Book
 from pipelines.loading.refusal_reasons import RefusalReasons
 from pipelines.loading.row import AcceptedRow, Identity, dated_body, own_identifiers
 from pipelines.loading.row_results import (
-    TOO_LARGE,
     PostResult,
     RowResult,
     created_result,
@@ -60,7 +59,7 @@ def post(
             is_new = reply.kind == "created"
             result = created_result(reply) if is_new else read_existing(client, resource_type, body, reply, unsure)
             return PostResult(result or RowResult("in_doubt"))
-        except RequestRefused as error:
+        except (RequestRefused, TooLarge) as error:
             return PostResult(refused_result(error.reply))
         except UnknownOutcome as error:
             safe = condition is not None and (step.repeats or isinstance(error, WriteConflict))
@@ -68,8 +67,6 @@ def post(
                 return PostResult(RowResult("in_doubt"))
             problem, asked, final, unsure = f"no clear answer ({error})", None, False, True
         except (NotSent, NotDone) as error:
-            if isinstance(error, NotDone) and error.reply.status == TOO_LARGE:
-                return PostResult(refused_result(error.reply))
             problem, asked, final = str(error), error.retry_after, error.final
         if not attempts.next(asked, final):
             state = "in_doubt" if unsure else "planned"

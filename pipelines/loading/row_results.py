@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 from pipelines.client.client import PAGE, FhirClient
 from pipelines.client.comparison import same_content, taken_back
 from pipelines.client.identifiers import has_names_of, is_named_alike
-from pipelines.client.replies import NoResult, Reply
+from pipelines.client.replies import TOO_LARGE, NoResult, Reply
 from pipelines.loading.task_content import says
 
 Bodies = dict[str, dict[str, Any] | None]
-TOO_LARGE = 413
 PLACE = re.compile(r"Bundle\.entry\[\d+\](?:\.resource)?\.?")
 
 

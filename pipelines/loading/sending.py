@@ -14,6 +14,7 @@ from pipelines.client.identifiers import has_names_of_another
 from pipelines.client.pace import Attempts
 from pipelines.client.replies import (
     NOT_OFFERED,
+    TOO_LARGE,
     NotDone,
     NotOffered,
     NotSent,
@@ -32,7 +33,6 @@ from pipelines.loading.lookup import Finding, by_identifier
 from pipelines.loading.row import AcceptedRow, Identity
 from pipelines.loading.row_results import (
     SEVERAL_THERE,
-    TOO_LARGE,
     Bodies,
     RowResult,
     compared_result,

@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import RetryPauses
-from pipelines.client.replies import NotDone, NotSent, Reply, RequestRefused, UnknownOutcome
+from pipelines.client.replies import NotDone, NotSent, Reply, RequestRefused, TooLarge, UnknownOutcome
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.changes import Changes
 from pipelines.loading.ownership import KnownResource, Owner
@@ -128,7 +128,7 @@ def refused(status: int) -> RequestRefused:
         ([refused(422)], "refused", 422, 1),
         ([refused(412), None], "undone", 200, 2),
         ([refused(412)] * 9, "refused", 412, 4),
-        ([NotDone(Reply(413))], "refused", 413, 1),
+        ([TooLarge(Reply(413))], "refused", 413, 1),
         ([NotDone(Reply(503)), NotSent("no connection"), NotDone(Reply(429)), None], "undone", 200, 4),
         ([UnknownOutcome("HTTP 500"), None], "undone", 200, 2),
     ],
