@@ -74,7 +74,7 @@ def doubts_resolve(at: AtTarget, batch: str | None) -> int:
 
 
 @doubts.command("accept", short_help="Settles a row in doubt: names the resource that it made.")
-@click.argument("name", metavar="ID", type=NameArgument())
+@click.argument("name", metavar="BATCH:LINE", type=NameArgument())
 @click.option("--resource", required=True, type=NameArgument(), help="The id of the resource that the row made.")
 @with_reason
 @with_target
@@ -86,7 +86,7 @@ def doubts_accept(at: AtTarget, name: str, resource: str) -> int:
 
 
 @doubts.command("resend", short_help="Lets the next import send a row in doubt again.")
-@click.argument("name", metavar="ID", type=NameArgument())
+@click.argument("name", metavar="BATCH:LINE", type=NameArgument())
 @click.option(
     "--apart-from",
     multiple=True,

@@ -60,9 +60,9 @@ def build_definitions(
         jobs=[*own, *imports, *queries, refresh, publication, retention],
         sensors=sensors_of(home, environ, catalog, imports, own, (publication, refresh)),
         schedules=[
-            *(_schedule(job, "5 * * * *", "Every hour.") for job in queries),
-            _schedule(refresh, cron_of(environ), f"Every hour, or as the cron line in {SCHEDULE} says."),
-            _schedule(retention, "15 3 * * *", "Every night."),
+            *(_schedule(job, "5 * * * *", "Asks the database for new rows every hour.") for job in queries),
+            _schedule(refresh, cron_of(environ), f"Sweeps and publishes every hour, or as {SCHEDULE} says."),
+            _schedule(retention, "15 3 * * *", "Deletes old runs every night."),
         ],
         resources={RESOURCE_KEY: workplace_resource(home, environ)},
         executor=executor,

@@ -77,8 +77,8 @@ def in_their_place(lacking: Sequence[str], names: Iterable[str], header: Sequenc
         return f"the file has {'; '.join(named)}"
     if {spelled(name) for name in names}.isdisjoint(there_by_spelling):
         return (
-            f"none of the {counted(len(header), 'field')} of that line is a column that the feed names, so it may not "
-            "be a header (if the file has none, set header = 0 and name columns by position)"
+            f"that line has {counted(len(header), 'field')}, and no column that the feed names, so it may not be a "
+            "header (if the file has none, set header = 0 and name columns by position)"
         )
     return None
 

@@ -29,9 +29,9 @@ ROW = ["P-1", "Ada Lovelace", "12.50", "2026-01-02", ""]
         (["\t".join(OURS)], "reads; the file seems to be delimited by tabs, but the feed says ','; check"),
         (
             ROW,
-            "a column that the feed names, so it may not be a header (if the file has none, set header = 0 and name",
+            "no column that the feed names, so it may not be a header (if the file has none, set header = 0 and name",
         ),
-        ([";".join(ROW)], "reads; none of the 1 field of that line is a column that the feed names"),
+        ([";".join(ROW)], "reads; that line has 1 field, and no column that the feed names"),
         (
             ["payment_id", "amount", "paid_on", "person"],
             "lacks patient_id, which the feed payments reads; check",
