@@ -13,6 +13,8 @@ from tests.support.ledgers import read_ledger
 KINDS = ("PaymentNotice", "Task")
 TAKEN_BACK = ("cancelled", "entered-in-error")
 UNDECIDED = ("planned", "sending", "in_doubt")
+FATES = ("was discarded", "is being loaded", "was loaded")
+"""What a reason of LEDGER-07 says of the record or the reject: one of these."""
 
 
 class Put(NamedTuple):
@@ -167,7 +169,7 @@ class Law:
         for rule, message in reject.reasons:
             if rule == "LEDGER-08" and reject.key in self.now.records:
                 yield from (str(reject.key), self.now.records[reject.key].resource or "")
-            if rule == "LEDGER-07" and "discarded" not in message:
+            if rule == "LEDGER-07" and "was discarded" not in message:
                 made = {name: f"{at:%Y-%m-%dT%H:%M:%S.%fZ}" for name, at in self.target.made.items()}
                 yield from (name for name in self.now.living(origin) if made[name] <= reject.seen_at)
                 yield from (record.key for record in self.now.of_origin(origin) if record.state in UNDECIDED)
@@ -249,10 +251,11 @@ class Law:
         return row.is_odd
 
     def _is_done_with(self, told: Told) -> bool:
-        row, is_named = told.row, "that it names" in told.message
-        if "discarded" in told.message:
+        row, is_named = told.row, "that the row names" in told.message
+        [fate] = [each for each in FATES if each in told.message]
+        if fate == "was discarded":
             return any((is_named and name in row.names) or self._stands(name, row.key) for name in self.discarded)
-        if "on its way" in told.message:
+        if fate == "is being loaded":
             others = [record for seen in told.moments for record in seen.of_origin(row.origin)]
             return any(record.state in UNDECIDED for record in others) or bool(self._beside(told))
         return any(
