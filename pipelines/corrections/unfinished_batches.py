@@ -4,6 +4,7 @@ from pipelines.corrections.records import count_records, pieces_of
 from pipelines.ledger.batch_counts import counts_so_far
 from pipelines.ledger.former_versions import give_up
 from pipelines.ledger.lease import Lease
+from pipelines.ledger.reject_state import close_answered
 from pipelines.ledger.standing import ENDED
 from pipelines.ledger.states import UNDECIDED
 from pipelines.runs.changes_in_doubt import SENT_AGAIN
@@ -28,19 +29,22 @@ def give_up_unsent(session: Session, lease: Lease, batch_id: str) -> None:
 def end_unfinished(session: Session, batch_id: str) -> bool:
     """End a batch whose unsent rows are given up; return False if it has finished, or rows are in doubt still.
 
-    It ends before its resources are taken back, so that no import goes on with it if the undo is cut off.
+    Its records close the rejects that they answer. It ends before its resources are taken back, so that no import goes
+    on with it if the undo is cut off.
     """
     ledger, target = session.ledger, session.target
     if not is_unfinished(session, batch_id) or count_records(session, batch_id, UNDECIDED):
         return False
     said, runs = ENDED_BY_UNDO.format(batch_id), ledger.runs(target, batch_id)
+    batch = ledger.known_batch(target, batch_id)
     with ledger.transaction():
+        close_answered(ledger, (target, batch["source"], batch["resource_type"]), batch_id)
         for last in runs[-1:]:
             if last["finished_at"]:
                 message = "; ".join(filter(None, (last["message"], said)))
                 ended = {"state": last["state"], "counts": {}, "finished_at": last["finished_at"]}
                 ledger.finish_run(target, batch_id, last["run"], message=message, **ended)
         session.decide(ENDED, [batch_id])
-        ledger.finish_batch(target, batch_id, "stopped", counts_so_far(ledger, ledger.known_batch(target, batch_id)))
+        ledger.finish_batch(target, batch_id, "stopped", counts_so_far(ledger, batch))
     close_cut_off(session, batch_id, runs, said)
     return True

@@ -19,7 +19,7 @@ from pipelines.runs.validating import validate_run
 from pipelines.session.opening import open_session
 from pipelines.session.waiting_files import find_files
 from tests.support.commands import asked_of_status
-from tests.support.exports import ANSWERS, QUESTIONS, TASKS, feed_file, let_update, put, tasks
+from tests.support.exports import ANSWERS, PAYMENTS, QUESTIONS, TASKS, feed_file, let_update, put, tasks
 from tests.support.ledgers import read_ledger
 from tests.support.publishing import PAGED, words_of
 
@@ -250,3 +250,26 @@ def records_of(home):
     """Return the state of each record, by key and generation."""
     with read_ledger(home) as ledger:
         return sorted(ledger.execute("SELECT key, generation, state, resource_id FROM main.record"))
+
+
+def test_a_batch_that_undo_ends_has_closed_the_rejects_that_its_records_answer(
+    home, target, asked, chartferry, monkeypatch
+):
+    """CLI-CMD-10, LEDGER-07: a correction under another key would charge the patient once more."""
+    put(home, "payments-wrong.csv", f"{PAYMENTS}k1,p1,x,2026-03-01,\n")
+    asked("import")
+    put(home, "payments-right.csv", f"{PAYMENTS}k1,p1,1.00,2026-03-01,\n")
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.loading.stage.close_answered", Mock(side_effect=KeyboardInterrupt))
+        assert chartferry("import")[0] == INTERRUPTED
+    with read_ledger(home) as ledger:
+        [(batch, wrong)] = ledger.execute(
+            "SELECT batch.batch_id, reject_id FROM batch, reject WHERE batch.state = 'running'"
+        )
+    assert asked("undo", batch)["ended"]
+    with read_ledger(home) as ledger:
+        assert ledger.execute("SELECT state, closed_by_batch FROM reject").fetchall() == [("closed", batch)]
+    corrected = PAYMENTS.replace("payment_id", "_reject_id,payment_id") + f"{wrong},k1-b,p1,1.00,2026-03-01,\n"
+    put(home, "payments-corrected.csv", corrected)
+    assert asked("import")["totals"]["created"] == 0
+    assert len(target.of("PaymentNotice")) == 1
