@@ -114,7 +114,7 @@ def test_a_hash_that_was_noted_is_found_as_people_write_it(tmp_path: Path) -> No
     path.rename(tmp_path / "former.ndjson")
     written(path, 3)
     for former in ((), (tmp_path / "former.ndjson",)):
-        assert "which was noted" not in verify(path, "--noted", noted, *former).output
+        assert "no line has the noted hash" not in verify(path, "--noted", noted, *former).output
     assert verify(path, "--noted", noted, tmp_path / "former.ndjson").exit_code == 0
 
 
