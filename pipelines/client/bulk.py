@@ -23,7 +23,7 @@ import orjson
 from fhir_service.paths import exists
 from pipelines.client.addresses import is_at, is_loopback
 from pipelines.client.client import TRY_AGAIN
-from pipelines.client.connections import begin, client_for, name_of
+from pipelines.client.connections import begin, client_for, why_of
 from pipelines.client.pace import PATIENT, Attempts, RetryPauses
 from pipelines.client.replies import TimedOut, retry_after
 from pipelines.home.batch import UnreadableFile
@@ -144,7 +144,7 @@ def _manifest(host: _Host, url: str) -> bytes:
 
 
 def _why(error: Exception) -> str:
-    return str(error) if isinstance(error, TimedOut) else name_of(error)
+    return str(error) if isinstance(error, TimedOut) else why_of(error)
 
 
 def _hint(answer: httpx.Response) -> str:

@@ -16,7 +16,7 @@ import httpx
 from pipelines.client.addresses import is_at, with_whole_links
 from pipelines.client.answers import ask
 from pipelines.client.capabilities import Capabilities, capabilities_of
-from pipelines.client.connections import client_for, name_of
+from pipelines.client.connections import client_for, why_of
 from pipelines.client.identifiers import NOBODY, search_token
 from pipelines.client.pace import PATIENT, Attempts, RetryPauses
 from pipelines.client.profiles import PLAIN, Profile
@@ -149,7 +149,7 @@ class FhirClient:
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 if isinstance(error, httpx.ReadTimeout) and attempts.number < SLOW_TRIES and attempts.next():
                     continue
-                raise TargetUnusable(f"{self.base_url} does not answer ({name_of(error)})") from None
+                raise TargetUnusable(f"{self.base_url} does not answer ({why_of(error)})") from None
             except UnknownOutcome as error:
                 raise TargetUnusable(f"{self.base_url} does not answer ({error})") from None
             if answer.status_code not in TRY_AGAIN or not attempts.next(retry_after(answer)):
@@ -368,13 +368,13 @@ class FhirClient:
             with traces.request(method) as trace:
                 answer = ask(self._http, method, url, headers={**headers, **trace}, content=body)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise NotSent(f"no connection: {name_of(error)}") from None
+            raise NotSent(f"no connection: {why_of(error)}") from None
         except httpx.InvalidURL:
             raise NotSent("an address that cannot be sent", final=True) from None
         except httpx.TimeoutException as error:
-            raise TimedOut(type(error).__name__) from None
+            raise TimedOut(why_of(error)) from None
         except httpx.HTTPError as error:
-            raise UnknownOutcome(type(error).__name__) from None
+            raise UnknownOutcome(why_of(error)) from None
         if said := http_date(answer.headers.get("date", "")):
             self._heard = said, self.clock()
         return answer

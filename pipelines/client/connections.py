@@ -32,6 +32,17 @@ ERRORS = (
     httpcore.ProxyError,
     httpcore.UnsupportedProtocol,
 )
+REASONS: dict[type[Exception], str] = {
+    httpx.ConnectTimeout: "no connection in time",
+    httpx.PoolTimeout: "no connection was free in time",
+    httpx.ReadTimeout: "no answer in time",
+    httpx.WriteTimeout: "the request could not be sent in time",
+    httpx.ConnectError: "no connection",
+    httpx.NetworkError: "the connection was lost",
+    httpx.RemoteProtocolError: "the connection was closed, or the answer is no HTTP",
+    httpx.UnsupportedProtocol: "the address begins with neither http:// nor https://",
+}
+"""By error, in the order in which they are looked for."""
 _of_thread = threading.local()
 
 
@@ -151,14 +162,16 @@ class _Answer(httpx.SyncByteStream):
         self._answer.close()
 
 
-def name_of(error: Exception) -> str:
-    """Return the name of a connection's error, or the reason why the other side's certificate is not trusted."""
+def why_of(error: Exception) -> str:
+    """Return in plain words why a request got no answer, such as `connection refused`, and nothing of the request."""
     cause: BaseException | None = error
     while cause:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"its certificate is not trusted: {cause.verify_message}"
+        if isinstance(error, httpx.ConnectError) and isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror[:1].lower() + cause.strerror[1:]
         cause = cause.__cause__ or cause.__context__
-    return type(error).__name__
+    return next((words for kind, words in REASONS.items() if isinstance(error, kind)), type(error).__name__)
 
 
 def _of_httpx(error: Exception) -> Exception:

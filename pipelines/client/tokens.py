@@ -9,7 +9,7 @@ import httpx
 
 from pipelines.client.addresses import is_at
 from pipelines.client.answers import ask
-from pipelines.client.connections import name_of
+from pipelines.client.connections import why_of
 from pipelines.client.pace import Attempts, RetryPauses
 from pipelines.client.replies import NotSent, UnknownOutcome, object_of, retry_after
 from pipelines.client.signing import SigningKey
@@ -100,7 +100,7 @@ class Tokens:
                 form |= {"client_id": known.client_id or "", "client_secret": known.client_secret or ""}
             answer = ask(self._http, "POST", url, data=form, headers={"accept": JSON})
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise NotSent(f"no access token: {name_of(error)}") from None
+            raise NotSent(f"no access token: {why_of(error)}") from None
         except UnknownOutcome as error:
             raise NotSent(f"no access token: {error}", final=error.final) from None
         body = object_of(answer) or {}

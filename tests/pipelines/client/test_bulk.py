@@ -210,7 +210,7 @@ def test_a_file_without_end_and_a_host_that_falls_silent_are_given_up(
             return httpx.Response(200, content=manifest("a"))
         raise httpx.ReadTimeout("", request=request)
 
-    with pytest.raises(UnreadableFile, match=r"cannot be had whole \(ReadTimeout\): import it again to go on"):
+    with pytest.raises(UnreadableFile, match=r"cannot be had whole \(no answer in time\): import it again to go on"):
         fetched(silent, tmp_path)
     monkeypatch.setattr(bulk, "MOST_BYTES", 100)
     monkeypatch.setattr(bulk, "TRIES", 1)
@@ -339,7 +339,10 @@ def test_a_chunked_answer_that_ends_early_is_not_whole(tmp_path: Path) -> None:
             self.answer(200, body, **({} if is_manifest else {"transfer_encoding": "chunked"}))
             self.close_connection = not is_manifest
 
-    with served(Cut) as address, pytest.raises(UnreadableFile, match=r"cannot be had whole \(RemoteProtocolError\)"):
+    with (
+        served(Cut) as address,
+        pytest.raises(UnreadableFile, match=r"cannot be had whole \(the connection was closed, or"),
+    ):
         fetch_published(f"{address}/manifest.json", tmp_path, {})
     assert not list(tmp_path.rglob("*.ndjson"))
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from pipelines.client import connections
-from pipelines.client.connections import begin, client_for, name_of
+from pipelines.client.connections import begin, client_for, why_of
 from pipelines.home.exits import BadSetting
 from tests.support.serving import Answers, Server, served, serving_in_a_thread
 
@@ -148,5 +148,18 @@ def test_an_untrusted_certificate_is_named_as_the_cause(clinic: str, monkeypatch
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     with pytest.raises(httpx.ConnectError) as raised:
         ask(clinic)
-    assert name_of(raised.value).startswith("its certificate is not trusted: unable to get")
-    assert name_of(httpx.ConnectError("refused")) == "ConnectError"
+    assert why_of(raised.value).startswith("its certificate is not trusted: unable to get")
+    assert why_of(httpx.ConnectError("p1")) == "no connection"
+
+
+def test_each_error_of_a_connection_is_said_in_words_that_hold_nothing_of_the_request() -> None:
+    errors = [
+        error for error in vars(httpx).values() if isinstance(error, type) and issubclass(error, httpx.TransportError)
+    ]
+    said = {error: why_of(error("p1")) for error in errors}
+    assert all("p1" not in words for words in said.values())
+    assert said[httpx.ReadTimeout] == "no answer in time"
+    assert (said[httpx.ReadError], said[httpx.WriteError]) == ("the connection was lost",) * 2
+    assert {error.__name__ for error, words in said.items() if words == error.__name__} == {
+        *("TransportError", "TimeoutException", "ProtocolError", "LocalProtocolError", "ProxyError")
+    }

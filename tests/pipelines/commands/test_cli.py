@@ -178,7 +178,7 @@ def test_a_target_that_is_away_ends_in_6_in_one_line(chartferry, home, monkeypat
     put(home)
     code, out, err = chartferry("import")
     assert (code, out) == (6, "")
-    assert err.splitlines() == ["chartferry: http://127.0.0.1:9 does not answer (ConnectError)"]
+    assert err.splitlines() == ["chartferry: http://127.0.0.1:9 does not answer (connection refused)"]
     assert (home / "inbox" / "payments.csv").exists()
 
 
