@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
+from unittest.mock import create_autospec
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ from pipelines.client.steps import BARE, FREE_OF_RACES
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.progress import Progress
 from pipelines.ledger import tables as t
+from pipelines.ledger.lease import HeldRight
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.reject_state import close_answered
 from pipelines.ledger.rows import KnownRecord
@@ -208,7 +210,8 @@ def write(path: Path, rows: list[tuple[Any, ...]], schema: pa.Schema) -> None:
 def outcome(ledger: Ledger, batch: BatchRun, drawn: Drawn, updates: list[Any]) -> dict[str, Any]:
     """Return what the intake of a batch yields and writes, if none of its rows is sent."""
     progress = Moved()
-    load = Load(batch, cast(Any, None), Capabilities(), drawn.step, ledger, cast(Any, None), progress)
+    lease = create_autospec(HeldRight, instance=True)
+    load = Load(batch, cast(Any, None), Capabilities(), drawn.step, ledger, lease, progress)
     book = Book(load)
     if drawn.doubt:
         book.loaded.count(drawn.doubt, "in_doubt", 1)
