@@ -7,8 +7,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from threading import Barrier, Event
 from typing import Any
 
@@ -418,8 +418,7 @@ def at_once(monkeypatch, place, first, second):
 
     The first goes on when the second has ended, or after a second if that waits for it.
     """
-    module, _, name = place.rpartition(".")
-    inner, there, done = getattr(import_module(module), name), Event(), Event()
+    inner, there, done = resolve_name(place), Event(), Event()
 
     def paused(*arguments):
         if not there.is_set():
@@ -450,7 +449,7 @@ def test_a_reject_is_not_discarded_while_a_record_is_put_on_its_way_for_it(rejec
     ledger, name = rejected
     _, said = at_once(
         monkeypatch,
-        "pipelines.ledger.rejects._note",
+        "pipelines.ledger.rejects.insert_new",
         lambda: resubmit(ledger, *OF_PAYMENTS, "payments-2", {2: [name]}),
         lambda: discard(ledger, [name], "u", "w"),
     )
@@ -466,7 +465,7 @@ def test_a_reject_that_is_being_discarded_is_not_closed_first(rejected, monkeypa
         ledger.settle(*OF_PAYMENTS, [Outcome("k1", 1, "created", "id-1", 201)])
     said, _ = at_once(
         monkeypatch,
-        "pipelines.ledger.rejects._parts",
+        "pipelines.ledger.access.LedgerAccess.write",
         lambda: discard(ledger, [name], "u", "w"),
         lambda: close_answered(ledger, OF_PAYMENTS, "payments-2"),
     )
@@ -477,7 +476,7 @@ def test_a_reject_is_discarded_by_one_of_two(rejected, monkeypatch):
     """SCALE-03, CLI-CMD-19"""
     ledger, name = rejected
     both = [partial(discard, ledger, [name], user, "w") for user in "ab"]
-    assert at_once(monkeypatch, "pipelines.ledger.rejects._parts", *both) == [{}, {}]
+    assert at_once(monkeypatch, "pipelines.ledger.access.LedgerAccess.write", *both) == [{}, {}]
     assert [each["user"] for each in ledger.decisions()] == ["a"]
 
 
@@ -488,7 +487,7 @@ def test_a_correction_that_is_still_wrong_is_a_reject_of_its_own_where_another_i
     wrong = Reject(2, 1, "k1", "rule", None, None, 100, [Reason("PAY-1", None, None, "wrong", False)], [name])
     said, [own] = at_once(
         monkeypatch,
-        "pipelines.ledger.rejects._parts",
+        "pipelines.ledger.access.LedgerAccess.write",
         lambda: discard(ledger, [name], "u", "w"),
         lambda: ledger.reject(*OF_PAYMENTS, "payments-2", [wrong]),
     )
