@@ -74,7 +74,7 @@ def hold_batch(ledger: Ledger, target: str, batch_id: str) -> None:
     keep_others_out(ledger)
 
 
-def under_way(ledger: Ledger, target: str, batch_id: str, most: int) -> list[str]:
+def under_way(ledger: Ledger, target: str, batch_id: str, most: int | None = None) -> list[str]:
     """Return keys of a batch's rows that are planned or sending, at most `most`.
 
     A planned row whose reject is open is left out: it waits for a correction or a retry.

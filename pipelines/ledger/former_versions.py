@@ -13,7 +13,7 @@ from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import HeldRight
 from pipelines.ledger.reject_state import open_unanswered
 from pipelines.ledger.rows import Intent
-from pipelines.ledger.states import UNDECIDED, in_sql
+from pipelines.ledger.states import NOT_MADE, UNDECIDED, in_sql
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import verb
 
@@ -28,14 +28,20 @@ SELECT {KEPT}, {{is_outcome}},
   CAST(? AS TEXT), CAST(? AS TEXT)
 FROM record WHERE {OF_KEY} AND generation = ?"""
 KEEP_HERE = KEEP.format(is_outcome=0)
-KEEP_AND_MOVE = KEEP.format(
-    is_outcome="""CASE WHEN (batch_no = ? AND line = ?) OR EXISTS (
+KEEP_AND_MOVE = f"""
+{KEEP}
+ON CONFLICT (batch_no, line) WHERE is_outcome = 1
+DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in (*COLUMNS, "version", "fate", "kept_at"))}"""
+KEEP_AND_MOVE = KEEP_AND_MOVE.format(
+    is_outcome=f"""CASE WHEN (batch_no = ? AND line = ?) OR EXISTS (
     SELECT 1 FROM version AS there
     WHERE there.batch_no = record.batch_no AND there.line = record.line AND there.is_outcome = 1
+      AND (there.fate IS NOT NULL OR there.key <> record.key OR record.state IN ({in_sql(NOT_MADE)}))
   ) THEN 0 ELSE 1 END"""
 )
 """Keeps the version of a record that moves to another line. It becomes the outcome of the line that the record leaves,
-unless that line has an outcome already.
+unless that line has one of an earlier version or of another record. If the line's row had only been noted, such as
+`skipped`, and has made or changed the resource since, that is the outcome in its place.
 """
 KEEP_OUTCOME = f"""
 INSERT INTO version ({KEPT}, is_outcome)

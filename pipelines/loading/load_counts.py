@@ -42,6 +42,11 @@ class BatchRun:
     workers: int = 1
 
 
+def without_outcome(counts: Mapping[str, int]) -> int:
+    """Return the number of accepted rows that have no outcome."""
+    return counts["accepted"] - sum(counts[name] for name in OUTCOMES)
+
+
 @dataclass
 class LoadCounts:
     """The counts of a load: rows by state, and their cents. `rejected` is other content under a known key.
@@ -124,6 +129,11 @@ class LoadCounts:
             **{name: self.counts[name] for name in OUTCOMES},
             "amount_created": self.cents["created"],
         }
+
+    def has_left(self, validated: Mapping[str, int]) -> bool:
+        """True if accepted rows have no outcome after the load, or a row is in doubt."""
+        counts = self.counts_with(validated)
+        return bool(self.parts_left or self.waits_for or counts["in_doubt"] or without_outcome(counts))
 
     def in_words(self) -> str:
         """Return the numbers of rows by outcome, in words."""

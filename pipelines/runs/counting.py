@@ -1,22 +1,15 @@
-"""Count a run, recount its batch after rows were settled outside a run, and decide if a batch goes on."""
+"""Count a run, and recount its batch after rows were settled outside a run."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.home.spill import batches, is_whole
 from pipelines.ledger.batch_counts import LINES, counts_so_far, hold_batch, under_way, with_outcomes
 from pipelines.ledger.doubts import undecided
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.reject_state import close_answered
 from pipelines.ledger.states import ASKED, OUTCOMES
 from pipelines.loading.load_counts import LoadCounts
-from pipelines.runs.run import Run, RunResult
-from pipelines.session.session import Session
 from pipelines.validation.outcome import ValidationResult
-
-MOST_LOOKED_FOR = 10_000
-"""Rows that are looked for in a file at most. If more rows are to be sent, none is looked for."""
-ROWS_A_PAGE = 20_000
 
 
 def run_counts(validated: ValidationResult, loaded: LoadCounts) -> dict[str, int]:
@@ -50,15 +43,3 @@ def _recount(ledger: Ledger, before: Mapping[str, Any]) -> None:
 def is_asked(ledger: Ledger, target: str, batch_id: str) -> bool:
     """True if rows of a batch were sent and have no outcome."""
     return bool(undecided(ledger, target, batch_id, ASKED))
-
-
-def goes_on(session: Session, run: Run, result: RunResult) -> bool:
-    """True if a batch has rows that the next import or another process will send.
-
-    After a run over the whole file, a planned row that the run did not read does not count: no import sends it.
-    """
-    keys = set(under_way(session.ledger, session.target, run.received.batch_id, MOST_LOOKED_FOR))
-    accepted = run.folder / "accepted.parquet"
-    if not keys or len(keys) == MOST_LOOKED_FOR or result.state != "finished" or run.only or not is_whole(accepted):
-        return bool(keys)
-    return any(not keys.isdisjoint(page.column("key").to_pylist()) for page in batches(accepted, ROWS_A_PAGE, ["key"]))

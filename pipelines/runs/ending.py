@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from pipelines.home.batch import NotReadToItsEnd, UnreadableFile
-from pipelines.ledger.batch_counts import are_of_lines, counts_so_far, hold_batch, with_outcomes
+from pipelines.ledger.batch_counts import are_of_lines, counts_so_far, hold_batch, under_way, with_outcomes
 from pipelines.ledger.states import CUT_OFF, LANDED, NOT_LOADED, OUTCOMES
-from pipelines.loading.load_counts import LoadCounts
+from pipelines.loading.load_counts import LoadCounts, without_outcome
 from pipelines.reports.newer_load import tell_newer
-from pipelines.runs.counting import goes_on, is_asked, run_counts
+from pipelines.runs.counting import is_asked, run_counts
 from pipelines.runs.killed_runs import close_earlier
 from pipelines.runs.manifest import write_manifest
 from pipelines.runs.run import Run, RunResult
@@ -30,7 +30,7 @@ def end(
     counts = run_counts(validated, loaded)
     if is_retried:
         counts = with_outcomes(session.ledger, session.target, run.received.batch_id, counts)
-    waiting = counts["accepted"] - sum(counts[name] for name in OUTCOMES)
+    waiting = without_outcome(counts)
     state = "running" if waiting or counts["in_doubt"] or loaded.parts_left else "finished"
     result = result_of(run, validated, counts, loaded.unusable or run_sentences(run, validated, loaded), state)
     result.taken_back = loaded.undone
@@ -137,8 +137,8 @@ def _end_batch(session: Session, run: Run, result: RunResult, parts_left: bool) 
     before = now if now and "finished" in (run.before, now["state"]) else None
     is_open = result.counts["in_doubt"] or result.waits_for or parts_left
     state = "finished" if before and not is_open else result.state
-    if state == "finished" and goes_on(session, run, result):
-        state = "running"
+    if state == "finished" and under_way(ledger, target, batch_id, 1):
+        state = "running"  # the next import or another process sends rows
     counts = lines = _lines_of(session, run, result, before)
     if state == "finished" and (before or run.only is None):
         counts = with_outcomes(ledger, target, batch_id, lines, all_have_one=True)
@@ -146,12 +146,12 @@ def _end_batch(session: Session, run: Run, result: RunResult, parts_left: bool) 
             state = "running"  # an earlier run left rows in doubt, and this run was over other rows
     if state == "running":
         counts = with_outcomes(ledger, target, batch_id, lines)
-    elif (
-        state in NOT_LOADED and run.before == "running" and now
-    ):  # runs before may have sent rows, and left others: the next import goes on with them
-        counts = counts_so_far(ledger, now)
+    elif state in NOT_LOADED and now:  # runs before may have sent rows
+        went_on = run.before == "running"
+        counts = counts_so_far(ledger, now) if went_on else with_outcomes(ledger, target, batch_id, lines)
         done = sum(counts[name] for name in OUTCOMES)
-        if counts["in_doubt"] or (counts["accepted"] > done and (done or is_asked(ledger, target, batch_id))):
-            state = "running"
+        has_left = counts["accepted"] > done and (done or is_asked(ledger, target, batch_id))
+        if went_on and (counts["in_doubt"] or has_left):
+            state = "running"  # the next import goes on with the others
     if before or run.only is None:
         ledger.finish_batch(target, batch_id, state, counts, before["finished_at"] if before else None)

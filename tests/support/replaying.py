@@ -25,12 +25,15 @@ from pipelines.ledger import database
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.all_rows import NO_FACTS
+from pipelines.ledger.batch_counts import under_way
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.database import open_engine
+from pipelines.ledger.doubts import undecided
 from pipelines.ledger.journal import Journal
 from pipelines.ledger.journal_sync import BesideFile
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.reject_state import changes
+from pipelines.ledger.states import ASKED, OUTCOMES
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import VERBS
 
@@ -167,6 +170,7 @@ def assert_replay_is_equal(path: Path) -> None:
             assert rows - found[name] == found[name] - rows == Counter(), f"table {name} of {path.name}"
         if (path.parent / "batches").is_dir():
             assert_rejects_are_as_ruled(ledger)
+            assert_batches_count_their_rows(ledger)
 
 
 def assert_rejects_are_as_ruled(ledger: Ledger) -> None:
@@ -176,6 +180,21 @@ def assert_rejects_are_as_ruled(ledger: Ledger) -> None:
         for state, _, _, name in changes(ledger, target, [each for of, each in kept if of == target]):
             each = kept[target, name]
             raise AssertionError(f"a reject of stage {each.stage} is {each.state}, and by the rule {state}")
+
+
+def assert_batches_count_their_rows(ledger: Ledger) -> None:
+    """Assert that each batch that has ended counts its rows by their first outcomes, and has none whose outcome is
+    open.
+    """
+    for batch in ledger.batches():
+        target, batch_id, state = (batch[name] for name in ("target", "batch_id", "state"))
+        if state != "running":
+            rows = ledger.row_counts(target, batch_id)
+            counted = {name: rows[name][0] for name in OUTCOMES if name in rows}
+            assert counted == {name: batch[name] for name in OUTCOMES if batch[name]}, f"{batch_id} is {state}"
+            assert batch["records"] == batch["accepted"] + batch["rejected"], f"{batch_id} is {state}"
+            assert not undecided(ledger, target, batch_id, ASKED), f"{batch_id} is {state}"
+            assert not under_way(ledger, target, batch_id, 1), f"{batch_id} is {state}"
 
 
 def _replayed(journal: Path) -> dict[str, Counter[tuple[object, ...]]]:

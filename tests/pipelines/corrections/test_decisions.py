@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from unittest.mock import Mock
 
+import duckdb
 import pytest
 
 from pipelines.corrections.retention import purge_older
@@ -251,8 +252,9 @@ def test_remap_applies_the_policy_to_rows_that_the_feed_changed(home, target, as
 
 
 @pytest.mark.long
+@pytest.mark.publishes("import_row")
 def test_remap_applies_the_policy_to_rows_that_the_feed_skipped(home, target, asked):
-    """CLI-CMD-18: in the order of their files."""
+    """CLI-CMD-18: in the order of their files. Their outcomes are those of remap, where a later file has the record."""
     feed = 'kind = "tasks"\nfiles = ["list*.csv"]\n[columns]\n'
     columns = 'task_id = "id"\ndescription = "what"\nstatus = "state"\nrequester_id = "by"\n'
     (home / "feeds").mkdir()
@@ -264,6 +266,9 @@ def test_remap_applies_the_policy_to_rows_that_the_feed_skipped(home, target, as
     (home / "feeds" / "list.toml").write_text(f'changed = "update"\n{feed}{columns}')
     assert asked("import", "--remap")["totals"]["updated"] == 2
     assert [body["description"] for body in target.of("Task")] == ["call 3"]
+    with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as tables:
+        outcomes = tables.sql("SELECT state FROM import_row ORDER BY file_name").fetchall()
+    assert outcomes == [("created",), ("updated",), ("updated",)]
 
 
 @pytest.fixture
@@ -346,6 +351,9 @@ def test_a_stopped_file_that_remap_reads_again_has_come_again_only_by_its_path(
     again = [home / "inbox" / "list-1.csv"] if comes_again else []
     assert [each["state"] for each in asked("import", "--remap", *again)["batches"]] == ["stopped"]
     assert broken() == ([stopped["batch_id"]] if comes_again else [])
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        [batch] = [each for each in ledger.batches() if each["batch_id"] == stopped["batch_id"]]
+    assert (batch["state"], batch["created"]) == ("stopped", 1)
     put(home, "list-3.csv", "id,no,what,state,by\nk1,1,write,requested,a\nsum,1,,,\n")
     asked("import")
     [copy] = (home / "batches" / stopped["batch_id"] / "source").iterdir()
