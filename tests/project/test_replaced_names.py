@@ -20,10 +20,12 @@ def replaced(source: str) -> Iterator[str]:
     arguments = {node.arg for node in nodes if isinstance(node, ast.arg)}
     for node in nodes:
         match node:
-            case ast.Call(func=ast.Attribute(attr="setattr" | "object"), args=[ast.Name(of), ast.Constant(name), *_]):
+            case ast.Call(
+                func=ast.Attribute(attr="setattr" | "object"), args=[ast.Name(of), ast.Constant(str(name)), *_]
+            ):
                 if of in imported and of not in arguments:
                     yield f"{imported[of]}.{name}"
-            case ast.Call(func=ast.Attribute(attr="setattr"), args=[ast.Constant(name), *_]):
+            case ast.Call(func=ast.Attribute(attr="setattr"), args=[ast.Constant(str(name)), *_]):
                 yield name
 
 
