@@ -1,10 +1,12 @@
-"""Count a run, and recount its batch after rows were settled outside a run."""
+"""Count a run, give up rows that no run will send, and recount a batch after rows were settled outside a run."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from pipelines.ledger.batch_counts import LINES, counts_so_far, hold_batch, under_way, with_outcomes
 from pipelines.ledger.doubts import undecided
+from pipelines.ledger.former_versions import give_up
+from pipelines.ledger.lease import Lease
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.reject_state import close_answered
 from pipelines.ledger.states import ASKED, OUTCOMES
@@ -43,3 +45,14 @@ def _recount(ledger: Ledger, before: Mapping[str, Any]) -> None:
 def is_asked(ledger: Ledger, target: str, batch_id: str) -> bool:
     """True if rows of a batch were sent and have no outcome."""
     return bool(undecided(ledger, target, batch_id, ASKED))
+
+
+def give_up_unread(ledger: Ledger, lease: Lease, batch_id: str) -> None:
+    """Give up planned rows of a batch that its file has no more, as today's feed reads it: no run would send them."""
+    if keys := set(under_way(ledger, lease.target, batch_id)):
+        planned = undecided(ledger, lease.target, batch_id, ("planned",))
+        give_up(
+            ledger,
+            lease,
+            [(each.source, each.resource_type, each.key, each.generation) for each in planned if each.key in keys],
+        )

@@ -2,16 +2,11 @@
 
 from pipelines.client.steps import step_for
 from pipelines.home import traces
-from pipelines.ledger.batch_counts import under_way
-from pipelines.ledger.doubts import undecided
-from pipelines.ledger.former_versions import give_up
-from pipelines.ledger.lease import Lease
-from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import SoFar
 from pipelines.loading.load import Load
 from pipelines.loading.load_counts import BatchRun, LoadCounts
 from pipelines.loading.stage import load
-from pipelines.runs.counting import run_counts
+from pipelines.runs.counting import give_up_unread, run_counts
 from pipelines.runs.parts import load_in_parts, workers_for
 from pipelines.runs.run import ENDED, Run, refuse_ended
 from pipelines.session.session import Session
@@ -35,20 +30,9 @@ def load_run(session: Session, run: Run, validated: ValidationResult) -> LoadCou
         this = Load(batch, connection.client, connection.capabilities, step, session.ledger, lease, progress)
         loaded = load_in_parts(session, this, workers) if workers > 1 else load(this)
         if run.only is None and not loaded.has_left(batch.validated):
-            _give_up_unread(session.ledger, lease, batch_id)
+            give_up_unread(session.ledger, lease, batch_id)
         progress.end(loaded.in_words(), "stopped" if loaded.unusable else "done")
     return loaded
-
-
-def _give_up_unread(ledger: Ledger, lease: Lease, batch_id: str) -> None:
-    """Give up planned rows of a batch that its file has no more, as today's feed reads it: no run would send them."""
-    if keys := set(under_way(ledger, lease.target, batch_id)):
-        planned = undecided(ledger, lease.target, batch_id, ("planned",))
-        give_up(
-            ledger,
-            lease,
-            [(each.source, each.resource_type, each.key, each.generation) for each in planned if each.key in keys],
-        )
 
 
 def batch_of(session: Session, run: Run, validated: ValidationResult) -> BatchRun:
