@@ -131,27 +131,26 @@ def _lines_of(session: Session, run: Run, result: RunResult, before: Mapping[str
 
 
 def _end_batch(session: Session, run: Run, result: RunResult, parts_left: bool) -> None:
-    """Set state and counts of a run's batch from the ledger's present content, which others may have changed."""
+    """Set state and counts of a run's batch from the ledger's present content, which others may have changed.
+
+    A run over some records of a batch that has not finished leaves it to the run that goes on with the batch.
+    """
     ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
-    now = ledger.batch(target, batch_id)
-    before = now if now and "finished" in (run.before, now["state"]) else None
-    is_open = result.counts["in_doubt"] or result.waits_for or parts_left
-    state = "finished" if before and not is_open else result.state
-    if state == "finished" and under_way(ledger, target, batch_id, 1):
-        state = "running"  # the next import or another process sends rows
-    counts = lines = _lines_of(session, run, result, before)
-    if state == "finished" and (before or run.only is None):
-        counts = with_outcomes(ledger, target, batch_id, lines, all_have_one=True)
-        if counts["in_doubt"]:
-            state = "running"  # an earlier run left rows in doubt, and this run was over other rows
-    if state == "running":
-        counts = with_outcomes(ledger, target, batch_id, lines)
-    elif state in NOT_LOADED and now:  # runs before may have sent rows
+    now = ledger.known_batch(target, batch_id)
+    before = now if "finished" in (run.before, now["state"]) else None
+    if not before and run.only is not None:
+        return
+    lines = _lines_of(session, run, result, before)
+    if result.state in NOT_LOADED and not before:
         went_on = run.before == "running"
         counts = counts_so_far(ledger, now) if went_on else with_outcomes(ledger, target, batch_id, lines)
         done = sum(counts[name] for name in OUTCOMES)
         has_left = counts["accepted"] > done and (done or is_asked(ledger, target, batch_id))
-        if went_on and (counts["in_doubt"] or has_left):
-            state = "running"  # the next import goes on with the others
-    if before or run.only is None:
-        ledger.finish_batch(target, batch_id, state, counts, before["finished_at"] if before else None)
+        state = "running" if went_on and (counts["in_doubt"] or has_left) else result.state
+    else:
+        is_open = result.counts["in_doubt"] or result.waits_for or parts_left
+        is_open = is_open or (result.state == "running" and not before)
+        is_open = is_open or under_way(ledger, target, batch_id, 1) or is_asked(ledger, target, batch_id)
+        state = "running" if is_open else "finished"
+        counts = with_outcomes(ledger, target, batch_id, lines, all_have_one=state == "finished")
+    ledger.finish_batch(target, batch_id, state, counts, before["finished_at"] if before else None)
