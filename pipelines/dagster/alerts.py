@@ -21,7 +21,7 @@ import httpx
 from pipelines.dagster.inbox.files import LAIN_TOO_LONG, lain_for
 from pipelines.dagster.names import ONE_HOME, RETRIED_AS_TAG, WILL_RETRY_TAG, DagsterNames
 from pipelines.dagster.sensor_common import ticking, understood
-from pipelines.dagster.stages.outcome import failed_batches
+from pipelines.dagster.stages.outcome import why_failed
 from pipelines.dagster.standing.verdicts import broken_in, unexpected_in
 from pipelines.dagster.tables import PUBLISH, REFRESH
 from pipelines.dagster.waiting import WaitReason, waiting_now
@@ -241,11 +241,12 @@ def of_runs(instance: dg.DagsterInstance, since: float, now: datetime, names: Da
         if TOLD_TAG in run.tags or _is_retried(run, record.end_time or 0.0, now):
             continue
         of_run = [names.batch(partition) for partition in run.tags.get(BATCH_TAG, "").split()]
-        batches = failed_batches(instance, run.run_id) or of_run
+        failed, why = why_failed(instance, run.run_id)
         publishes = run.asset_selection is not None and names.published in run.asset_selection
         kind = "publishing_failed" if publishes or run.job_name in map(names.job, (PUBLISH, REFRESH)) else "run_failed"
-        about = {"job": run.job_name, "run_id": run.run_id, "batches": batches}
-        yield AlertEvent(f"run {run.run_id}", kind, f"The run {run.run_id} of {run.job_name} failed.", about)
+        about = {"job": run.job_name, "run_id": run.run_id, "batches": failed or of_run}
+        said = f"The run {run.run_id} of {run.job_name} failed{': ' if why else ''}{why[:LONGEST_TEXT] or '.'}"
+        yield AlertEvent(f"run {run.run_id}", kind, said, about)
 
 
 def _is_retried(run: dg.DagsterRun, ended: float, now: datetime) -> bool:

@@ -170,7 +170,7 @@ def assert_replay_is_equal(path: Path) -> None:
             assert rows - found[name] == found[name] - rows == Counter(), f"table {name} of {path.name}"
         if (path.parent / "batches").is_dir():
             assert_rejects_are_as_ruled(ledger)
-            assert_batches_count_their_rows(ledger)
+            assert_batches_count_their_rows(ledger, path.parent)
 
 
 def assert_rejects_are_as_ruled(ledger: Ledger) -> None:
@@ -182,13 +182,13 @@ def assert_rejects_are_as_ruled(ledger: Ledger) -> None:
             raise AssertionError(f"a reject of stage {each.stage} is {each.state}, and by the rule {state}")
 
 
-def assert_batches_count_their_rows(ledger: Ledger) -> None:
+def assert_batches_count_their_rows(ledger: Ledger, home: Path) -> None:
     """Assert that each batch that has ended counts its rows by their first outcomes, and has none whose outcome is
-    open.
+    open. Batches without a run's folder were written by tests.
     """
     for batch in ledger.batches():
         target, batch_id, state = (batch[name] for name in ("target", "batch_id", "state"))
-        if state != "running":
+        if state != "running" and list((home / "batches" / batch_id).glob("run-*")):
             rows = ledger.row_counts(target, batch_id)
             counted = {name: rows[name][0] for name in OUTCOMES if name in rows}
             assert counted == {name: batch[name] for name in OUTCOMES if batch[name]}, f"{batch_id} is {state}"

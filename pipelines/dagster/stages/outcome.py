@@ -50,12 +50,14 @@ def failure(outcome: StageOutcome) -> dg.Failure:
     return dg.Failure(sentences, {**counts, FAILED_BATCHES: " ".join(ended)}, allow_retries=outcome.retryable)
 
 
-def failed_batches(instance: dg.DagsterInstance, run_id: str) -> list[str]:
-    """Return the batches that failed a run; none if it failed for another reason too."""
-    found: list[str] = []
-    for event in instance.all_logs(run_id, of_type=dg.DagsterEventType.STEP_FAILURE):
-        told = event.get_dagster_event().step_failure_data.user_failure_data
-        if told is None or FAILED_BATCHES not in told.metadata:
-            return []
-        found += str(told.metadata[FAILED_BATCHES].value).split()
-    return found
+def why_failed(instance: dg.DagsterInstance, run_id: str) -> tuple[list[str], str]:
+    """Return the batches that failed a run, and the sentences of its failures.
+
+    No batch is returned if the run failed for another reason too. Only failures that this program described have a
+    sentence.
+    """
+    logs = instance.all_logs(run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
+    told = [each.get_dagster_event().step_failure_data.user_failure_data for each in logs]
+    said = "; ".join(each.description for each in told if each and each.description)
+    of_batches = [each.metadata.get(FAILED_BATCHES) if each else None for each in told]
+    return [name for each in of_batches if each for name in str(each.value).split()] if all(of_batches) else [], said

@@ -12,7 +12,7 @@ from dagster._core.definitions.freshness import FreshnessState
 from sqlalchemy.exc import DataError, OperationalError
 
 from pipelines.dagster import alerts
-from pipelines.dagster.alerts import COMMAND, WEBHOOK, AlertEvent, AlertMemory, give, tell_new
+from pipelines.dagster.alerts import COMMAND, WEBHOOK, AlertEvent, AlertMemory, give, of_runs, tell_new
 from pipelines.dagster.names import ONE_HOME
 from pipelines.dagster.stages.outcome import StageOutcome, failure
 from pipelines.dagster.standing.sensor import note_verdicts
@@ -323,6 +323,26 @@ def test_the_alert_command_gets_each_event_once(home: Home, noting: tuple[dict[s
         look(home, instance, environ, cursor)
     [late] = [json.loads(line) for line in told.read_text().splitlines()][3:]
     assert (late["event"], late["job"]) == ("publishing_failed", "refresh_reports")
+
+
+def test_the_alert_of_a_failed_run_says_what_this_program_said_of_it() -> None:
+    """An error that the program did not foresee is in Dagster alone: its text could have anything."""
+
+    @dg.op
+    def stage(context: dg.OpExecutionContext) -> None:
+        if "unforeseen" in context.run_tags:
+            raise ValueError("a patient's name")
+        raise failure(StageOutcome(failed={"tasks-1": "the target does not answer"}))
+
+    begun, job = datetime.now(UTC), dg.GraphDefinition("import_tasks", node_defs=[stage]).to_job()
+    with dg.DagsterInstance.ephemeral() as instance:
+        for tags in ({}, {"unforeseen": "yes"}):
+            job.execute_in_process(instance=instance, raise_on_error=False, tags=tags)
+        found = list(of_runs(instance, begun.timestamp() - 60, begun + timedelta(hours=1), ONE_HOME))
+    assert sorted((each.text.partition("import_tasks")[2], each.about["batches"]) for each in found) == [
+        (" failed.", []),
+        (" failed: tasks-1: the target does not answer", ["tasks-1"]),
+    ]
 
 
 def test_one_alert_with_the_file_reports_that_a_problem_is_resolved(
