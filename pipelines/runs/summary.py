@@ -14,7 +14,7 @@ from pipelines.ledger.columns import AMOUNTS
 from pipelines.ledger.failures import exit_and_message
 from pipelines.ledger.states import MADE, OUTCOMES
 from pipelines.ledger.tables import LedgerError
-from pipelines.runs.lines import IN_DOUBT_NEXT, NOT_LOADED_NEXT, aligned, dollars, undo_left
+from pipelines.runs.lines import IN_DOUBT_NEXT, aligned, dollars, undo_left
 from pipelines.runs.run import RunResult
 from pipelines.session.waiting_files import LeftFile
 from pipelines.validation.reasons import WARNINGS
@@ -160,8 +160,7 @@ class Summary:
             yield f"note: unfinished files that are not in this home: {_files(self.not_here)}; {NOT_HERE_NEXT}"
         if self.not_loaded:
             files = _files(self.not_loaded)
-            why = f"chartferry status BATCH says why; {NOT_LOADED_NEXT}"
-            yield f"note: earlier files that were not loaded: {files}; {why}"
+            yield f"note: earlier files that were not loaded: {files}; chartferry status BATCH says why, and what to do"
         for name, records in self.undo_left.items():
             yield f"note: {undo_left(name, records)}"
 

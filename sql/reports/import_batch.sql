@@ -29,7 +29,7 @@
 -- column skipped BIGINT internal: Equal repeats within the file, and rows that the feed's policy skips.
 -- column refused BIGINT internal: Refused by the target; also rejects of stage load.
 -- column in_doubt BIGINT internal: Sent; the outcome is not known.
--- column amount_received DECIMAL(18,2) internal: Sum of the amounts of all records, US dollars.
+-- column amount_received DECIMAL(18,2) internal: Sum of the amounts that could be read, US dollars.
 -- column amount_accepted DECIMAL(18,2) internal: Sum of the amounts of accepted records, US dollars.
 -- column amount_created DECIMAL(18,2) internal: Sum of the amounts of created records, US dollars.
 -- column copayments BIGINT internal: Accepted payments with a claim, which may take the balance below zero; empty

@@ -1,5 +1,5 @@
--- table import_row: One row per source record that the rules accepted, in the file where it came. A row keeps its state
---   where a later file has updated or superseded its record: the row of that file says so. A response that was
+-- table import_row: One row per source record that the import began to load, in the file where it came. A row keeps its
+--   state where a later file has updated or superseded its record: the row of that file says so. A response that was
 --   superseded is not in the chart any more.
 -- inputs: ledger_record, ledger_repeat, ledger_batch
 -- references: batch_id import_batch
@@ -17,7 +17,8 @@
 -- column patient_id VARCHAR internal: Id of the patient.
 -- column source_at TIMESTAMPTZ internal: The record's own time (paid on, authored), UTC.
 -- column amount DECIMAL(18,2) internal: Amount in US dollars; empty where the record has none.
--- column attempts BIGINT internal: How often it was sent; 0 for unchanged and skipped.
+-- column attempts BIGINT internal: In how many runs its key was sent so far, of any file; 0 for unchanged and
+--   skipped.
 -- column http_status BIGINT internal: Status of the last answer; empty where there was none.
 -- column first_sent_at TIMESTAMPTZ internal: When a record of its key was first sent, UTC; empty for a line that
 --   repeats one.

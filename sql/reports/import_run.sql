@@ -12,7 +12,7 @@
 --   an outcome to a later run; or cut off. A run is cut off if it was killed, or this program failed on the file.
 -- column feed_hash VARCHAR internal: Hash of the feed file's content that the run used.
 -- column rules_version VARCHAR internal: Version of the rules that the run applied.
--- column lines BIGINT internal: Physical lines of the file.
+-- column lines BIGINT internal: Physical lines of the file; of a retry, those of its rejects.
 -- column not_taken BIGINT internal: Lines that the feed does not take: filtered out, blank, a trailer.
 -- column records BIGINT internal: Records read: accepted and rejected.
 -- column accepted BIGINT internal: Records that every rule accepts; equal repeats within the file count.
@@ -22,10 +22,11 @@
 -- column unchanged BIGINT internal: Known from before with the same content; nothing sent.
 -- column updated BIGINT internal: Changed at the target (tasks).
 -- column superseded BIGINT internal: Took the place of an earlier one of their key at the target (responses).
--- column skipped BIGINT internal: Equal repeats within the file, and rows that the feed's policy skips.
+-- column skipped BIGINT internal: Equal repeats within the file, and rows left as they are: by the feed's policy, or
+--   since an undo or a later file changed their record.
 -- column refused BIGINT internal: Refused by the target; also rejects of stage load.
 -- column in_doubt BIGINT internal: Sent; the outcome is not known.
--- column amount_received DECIMAL(18,2) internal: Sum of the amounts of all records, US dollars.
+-- column amount_received DECIMAL(18,2) internal: Sum of the amounts that could be read, US dollars.
 -- column amount_accepted DECIMAL(18,2) internal: Sum of the amounts of accepted records, US dollars.
 -- column amount_created DECIMAL(18,2) internal: Sum of the amounts of created records, US dollars.
 -- column copayments BIGINT internal: Accepted payments with a claim, which may take the balance below zero; empty

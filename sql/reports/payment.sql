@@ -4,7 +4,7 @@
 --   without a key is known by patient, time and amount; as many count as one file has alike. Without a time it is the
 --   same as one of a later file, or as one that was sent under its key. A rejected record without a readable amount has
 --   no row. One that came again with another patient, day or amount, and was rejected for it, has a row beside that of
---   the payment at the target. A payment of a file of which nothing was sent counts until a later file has its key; a
+--   the payment at the target. One that a stopped or failed file left unsent counts until a later file has its key; a
 --   rejected one as other rejects do.
 -- inputs: import_row, reject, ledger_reject, ledger_batch, ledger_resubmission, waiting_payment, sent_payment,
 --   this_publication
@@ -22,9 +22,10 @@
 --   where a rule rejected the record, or its source rows were purged.
 -- column claim_id VARCHAR key: Id of the Claim that a copayment names; empty for others.
 -- column fate VARCHAR code: created (made or adopted at the target), refused (by a rule or by the target), open (under
---   way, in doubt, waiting) or not sent (nothing of its file was).
+--   way, in doubt, waiting) or not sent (its file is stopped or failed).
 -- column resource_id VARCHAR key: Id of the PaymentNotice at the target.
--- column reject_id VARCHAR internal: The reject that it is, or was before it was corrected; the latest one of its key.
+-- column reject_id VARCHAR internal: The reject that it is, or was under its key before it was corrected; the latest of
+--   these.
 -- column received_at TIMESTAMPTZ internal: When its file was first received, UTC.
 -- column first_sent_at TIMESTAMPTZ internal: When a payment of its key was first sent, UTC; empty where it was not
 --   sent, as where a rule rejected it.

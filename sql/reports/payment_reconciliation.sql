@@ -8,8 +8,8 @@
 -- column created DECIMAL(18,2) value: Sum of the amounts that the import made at the target or adopted there, US
 --   dollars.
 -- column refused DECIMAL(18,2) value: Sum of the amounts rejected by a rule or refused by the target, US dollars.
--- column difference DECIMAL(18,2) value: received less created less refused: payments under way, in doubt, or in a
---   file of which nothing was sent, US dollars.
+-- column difference DECIMAL(18,2) value: received less created less refused: payments under way, in doubt, or left
+--   unsent by a stopped or failed file, US dollars.
 WITH patient_day AS (
     SELECT
         patient_id,

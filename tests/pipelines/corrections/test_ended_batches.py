@@ -13,6 +13,7 @@ from pipelines.ledger.tables import LedgerError
 from pipelines.receiving.stage import receive
 from pipelines.reports.attention import ENDED_BY_UNDO as ENDED_SAID
 from pipelines.runs.beginning import begin
+from pipelines.runs.lines import NOT_LOADED_NEXT
 from pipelines.runs.loading import load_run
 from pipelines.runs.run import ENDED_BY_UNDO
 from pipelines.runs.validating import validate_run
@@ -63,6 +64,7 @@ def test_an_undo_ends_a_batch_whose_load_was_cut_off_until_it_is_loaded_again(ho
     assert f"tasks.csv {ENDED_SAID} {remedy} {batch}." in words_of(home, "problems")
     after = asked("import")
     assert (after["batches"], after["not_loaded"]) == ([], [batch])
+    assert NOT_LOADED_NEXT not in chartferry("import")[1], "its file is refused when it comes again"
     tasks(home, *(f"k{number}" for number in range(110)))
     [again] = asked("import")["batches"]
     assert (again["state"], again["message"]) == ("failed", f"{batch}: {ENDED_BY_UNDO.format(batch)}")
