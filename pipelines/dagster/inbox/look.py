@@ -44,9 +44,9 @@ class FileRequests:
     due: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass
 class SeenFiles:
-    """The marks of the files at the last look, which the cursor keeps.
+    """The marks of the files at a look, which the cursor keeps.
 
     * still: files to compare at the next look.
     * asked: requested files.
@@ -54,9 +54,9 @@ class SeenFiles:
     * feeds: a hash of the feeds and settings that decided which files are left.
     """
 
-    still: frozenset[str] = frozenset()
-    asked: Mapping[str, FileRequests] = field(default_factory=dict)
-    left: frozenset[str] = frozenset()
+    still: set[str] = field(default_factory=set)
+    asked: dict[str, FileRequests] = field(default_factory=dict)
+    left: set[str] = field(default_factory=set)
     feeds: str = ""
 
 
@@ -82,9 +82,8 @@ class Hashes:
 
 
 @dataclass
-class InboxLook:
-    """The result of one look at the inbox: the marks as in `SeenFiles`, and the names of files to import or to warn
-    about.
+class InboxLook(SeenFiles):
+    """The result of one look at the inbox: the marks, and the names of files to import or to warn about.
 
     * ready: batches to import now, by feed and by the mark of their file.
     * refused: links that lead out of the inbox.
@@ -92,25 +91,16 @@ class InboxLook:
     * unreadable: the reason by file name; these files are tried again.
     """
 
-    still: set[str] = field(default_factory=set)
-    asked: dict[str, FileRequests] = field(default_factory=dict)
-    left: set[str] = field(default_factory=set)
     ready: dict[str, dict[str, str]] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     unmatched: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
-    feeds: str = ""
 
     @property
     def number(self) -> int:
         """Return the number of files to import now."""
         return sum(map(len, self.ready.values()))
-
-    @property
-    def seen(self) -> SeenFiles:
-        """Return the marks to compare with at the next look."""
-        return SeenFiles(frozenset(self.still), dict(self.asked), frozenset(self.left), self.feeds)
 
 
 @dataclass(frozen=True)
@@ -136,7 +126,7 @@ def look(inbox: Path, before: SeenFiles, by: LookContext, seconds: float = SECON
     Files that remain after `seconds` of hashing, or after `FILES_A_LOOK` files, are left to the next look.
     """
     until, found = time.monotonic() + seconds, InboxLook(feeds=short_hash(_settled_by(by)))
-    left = before.left if before.feeds == found.feeds else frozenset[str]()
+    left = before.left if before.feeds == found.feeds else ()
     for path, about in files_in(inbox):
         mark = mark_of(path, about)
         known = _due_in_time(before.asked.get(mark), by.now)
@@ -266,6 +256,6 @@ def _seen(said: Any) -> SeenFiles:
     return SeenFiles(still, by_mark, left, str(said.get("feeds", "")))
 
 
-def _marks(text: str) -> frozenset[str]:
+def _marks(text: str) -> set[str]:
     letters = BYTES_OF_MARK * 4 // 3
-    return frozenset(text[at : at + letters] for at in range(0, len(text), letters))
+    return {text[at : at + letters] for at in range(0, len(text), letters)}

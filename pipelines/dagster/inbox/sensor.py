@@ -5,6 +5,7 @@ Waiting reference data is loaded first.
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -69,7 +70,7 @@ def inbox_sensor(home: Path, environ: Mapping[str, str], catalog: Catalog, jobs:
         ]
         files = {**beyond.names, **found.names}
         asked = (ask_for(context.instance, names, *each, now.isoformat(), files) for each in ready)
-        return result_of(asked, to_cursor(found.seen), "The inbox is empty." if is_empty else _nothing(found))
+        return result_of(asked, to_cursor(found), "The inbox is empty." if is_empty else _nothing(found))
 
     return inbox
 
@@ -81,12 +82,12 @@ def _reference_first(names: DagsterNames, waiting: Sequence[Path], before: SeenF
     the next one. A load after a successful one finds nothing to do.
     """
     looked, now = [(path, path.stat()) for path in waiting], datetime.now(UTC)
-    marks = frozenset(mark_of(path, about) for path, about in looked)
+    marks = {mark_of(path, about) for path, about in looked}
     still = all(is_quiet(path, about, now) or mark_of(path, about) in before.still for path, about in looked)
     request = dg.RunRequest(f"{short_hash(sorted(marks))} {turn}", job_name=names.job(reference.JOB))
     return dg.SensorResult(
         run_requests=[request] if still else [],
-        cursor=to_cursor(SeenFiles(before.still | marks, before.asked, before.left, before.feeds)),
+        cursor=to_cursor(replace(before, still=before.still | marks)),
         skip_reason=None if still else f"Imports wait for reference data: {reference.named_files(waiting)}.",
     )
 

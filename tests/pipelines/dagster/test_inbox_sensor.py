@@ -109,13 +109,13 @@ def test_a_growing_file_on_a_server_with_a_wrong_clock_is_not_taken(
     (mounts := inbox.parent / "mounts").write_text(f"/dev/vda / ext4 rw 0 0\nserver:/ {inbox.resolve()} nfs4 rw 0 0\n")
     monkeypatch.setattr("pipelines.home.file_growth.MOUNTS", mounts)
     store = ObjectInbox(str(inbox), Folder(inbox), Folder(inbox.parent / "notes"), "here")
-    still = SeenFiles(), dict[str, str]()
+    still: tuple[SeenFiles, dict[str, str]] = SeenFiles(), {}
 
     def taken() -> int:
         nonlocal still
         by = LookContext(load_feeds(), datetime.now(UTC) + timedelta(minutes=minutes))
         ours, theirs = look(inbox, still[0], by), store.look(still[1], by.now, 10.0)
-        still = ours.seen, theirs.still
+        still = ours, theirs.still
         return len(theirs.ready) if beyond else ours.number
 
     for rows in range(3):
@@ -142,13 +142,13 @@ def test_a_file_that_may_not_be_read_is_named_at_each_look_until_it_may(
     def refused(*_: object) -> str:
         raise PermissionError(13, "Permission denied")
 
-    seen = look(inbox, SeenFiles(), by).seen
+    seen = look(inbox, SeenFiles(), by)
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.dagster.inbox.look.batch_id_of", refused)
         for _ in range(2):
             found = look(inbox, seen, by)
             assert (found.unreadable, found.ready) == ({path.name: "Permission denied"}, {})
-            seen = found.seen
+            seen = found
     assert list(look(inbox, seen, by).ready) == ["payments"]
 
 
@@ -216,10 +216,10 @@ def test_an_entry_that_is_not_a_file_holds_no_file_up(inbox: Path) -> None:
 def test_hashing_that_takes_too_long_goes_on_at_the_next_look(inbox: Path) -> None:
     put(inbox, "payments-1.csv")
     by = LookContext(load_feeds(), NOW)
-    seen = look(inbox, SeenFiles(), by).seen
+    seen = look(inbox, SeenFiles(), by)
     late = look(inbox, seen, by, seconds=-1.0)
     assert not late.ready
-    assert list(look(inbox, late.seen, by).ready) == ["payments"]
+    assert list(look(inbox, late, by).ready) == ["payments"]
 
 
 def test_a_file_that_takes_longer_than_a_look_to_hash_is_taken_up_by_a_later_one_and_holds_up_no_other(
@@ -237,10 +237,10 @@ def test_a_file_that_takes_longer_than_a_look_to_hash_is_taken_up_by_a_later_one
     for number in (1, 2):
         put(inbox, f"payments-{number}.csv", ROWS + f"B{number},p1,1.00,2026-01-05\n")
     by = LookContext(load_feeds(), NOW, hashes=Hashes(patience=0.05))
-    seen, ready = look(inbox, SeenFiles(), by).seen, []
+    seen, ready = look(inbox, SeenFiles(), by), []
     for _ in range(3):
         found = look(inbox, seen, by)
-        seen = found.seen
+        seen = found
         ready += list(found.ready.get("payments", {}).values())
     assert ready == [batch(inbox.parent, "payments-2.csv")]
     read.set()
@@ -255,8 +255,9 @@ def test_a_file_that_takes_longer_than_a_look_to_hash_is_taken_up_by_a_later_one
 def test_a_cursor_is_read_as_it_was_written(inbox: Path) -> None:
     put(inbox, "payments-1.csv")
     by = LookContext(load_feeds(), NOW)
-    seen = look(inbox, look(inbox, SeenFiles(), by).seen, by).seen
-    assert from_cursor(to_cursor(seen)) == seen
+    seen = look(inbox, look(inbox, SeenFiles(), by), by)
+    assert to_cursor(from_cursor(to_cursor(seen))) == to_cursor(seen)
+    assert (seen.asked, len(seen.asked)) == (from_cursor(to_cursor(seen)).asked, 1)
     assert from_cursor(None) == SeenFiles()
 
 
@@ -275,7 +276,7 @@ def test_a_file_that_was_not_received_is_asked_for_again_with_growing_pauses(inb
     for minute in range(4 * 24 * 60):
         now = NOW + timedelta(minutes=minute)
         found = look(inbox, from_cursor(to_cursor(seen)), LookContext(catalog, now))
-        seen = found.seen
+        seen = found
         asked += [now] * len(found.ready)
     pauses = [after - before for before, after in pairwise(asked)]
     minutes = [pause.total_seconds() / 60 for pause in pauses]
@@ -292,23 +293,23 @@ def test_a_file_that_was_asked_for_while_the_clock_was_ahead_is_due_after_its_pa
     put(inbox, "payments-1.csv")
     catalog, seen = load_feeds(), SeenFiles()
     for ahead in (timedelta(days=400), timedelta(days=400)):
-        seen = look(inbox, seen, LookContext(catalog, NOW + ahead)).seen
+        seen = look(inbox, seen, LookContext(catalog, NOW + ahead))
     assert [each.tries for each in seen.asked.values()] == [1]
     minutes = []
     for minute in range(30):
         found = look(inbox, from_cursor(to_cursor(seen)), LookContext(catalog, NOW + timedelta(minutes=minute)))
-        seen = found.seen
+        seen = found
         minutes += [minute] * len(found.ready)
     assert minutes == [5, 20]
 
 
 def test_a_file_whose_run_has_not_ended_is_not_asked_for_again_and_no_try_is_counted(inbox: Path) -> None:
     path, catalog, hours = put(inbox, "payments-1.csv"), load_feeds(), timedelta(hours=1)
-    seen = look(inbox, look(inbox, SeenFiles(), LookContext(catalog, NOW)).seen, LookContext(catalog, NOW)).seen
+    seen = look(inbox, look(inbox, SeenFiles(), LookContext(catalog, NOW)), LookContext(catalog, NOW))
     queued = {batch(inbox.parent, path.name)}
     for passed in (1, 2, 3):
         found = look(inbox, seen, LookContext(catalog, NOW + passed * hours, under_way=lambda: queued))
-        seen = found.seen
+        seen = found
         assert not found.ready
         assert [each.tries for each in seen.asked.values()] == [1]
     queued.clear()

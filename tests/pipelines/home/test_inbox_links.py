@@ -63,7 +63,7 @@ def test_a_link_that_leads_out_is_refused_and_left(way: Callable[[Path, Path], N
     with pytest.raises(UnreadableFile, match=f"^{NAME}: a link that leads out of the inbox"):
         receive(link, feed, home, NOW, inbox)
     by = LookContext(load_feeds(), NOW, inbox=inbox)
-    found = look(inbox.folder, look(inbox.folder, SeenFiles(), by).seen, by)
+    found = look(inbox.folder, look(inbox.folder, SeenFiles(), by), by)
     assert (found.refused, found.ready) == ([NAME], {})
     assert link.is_symlink()
     assert not list((home / "batches").iterdir())
@@ -75,12 +75,12 @@ def test_a_link_into_a_folder_that_the_setting_names_is_followed(
 ) -> None:
     """FEED-FILE-10: the import removes the link, and leaves the file."""
     link, outside = home / "inbox" / NAME, home.parent / "elsewhere"
-    refused = look(home / "inbox", SeenFiles(), LookContext(load_feeds(), NOW, inbox=Inbox.of(home, {}))).seen
+    refused = look(home / "inbox", SeenFiles(), LookContext(load_feeds(), NOW, inbox=Inbox.of(home, {})))
     inbox = Inbox.of(home, {SETTING: os.pathsep.join(["/nowhere", str(outside)])})
     way(link, outside)
     assert [each.path for each in find_files([inbox.folder], load_feeds(), inbox=inbox)[0]] == [link]
     by = LookContext(load_feeds(), NOW, inbox=inbox)
-    assert look(inbox.folder, look(inbox.folder, refused, by).seen, by).number == 1
+    assert look(inbox.folder, look(inbox.folder, refused, by), by).number == 1
     received = receive(link, feed, home, NOW, inbox)
     assert received.path_in_batch.read_text() == ROWS
     assert not link.is_symlink()
