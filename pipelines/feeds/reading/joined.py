@@ -3,7 +3,7 @@
 Column names of the second file are prefixed with the name of the join: `comments.body`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pipelines.feeds.reading.chunks import Chunk, LineNames, Notice, RowReader
@@ -19,66 +19,35 @@ from pipelines.home.counted import counted
 PARTNERS = "JOIN-PARTNERS"
 
 
-class JoinedFiles:
-    """Two joined files as their feed declares them, with sentences. names: of the files. name: of the delivery."""
-
-    def __init__(self, name: str, names: tuple[str, str], feed: FeedFile) -> None:
-        [(self.prefix, self.join)] = feed.join.items()
-        self.name, self.names = name, names
-
-    def key(self, which: int) -> list[str]:
-        """Return the columns by which the first file (0) or the second (1) is joined."""
-        return list(self.join.on if which == 0 else self.join.on.values())
-
-    def place(self, which: int) -> str:
-        """Return the name of the delivery, followed by the name of one of its files."""
-        return f"{self.name}: {self.names[which]}"
-
-    def without_partner(self) -> str:
-        return f"no row of {self.names[0]} has this {self._named(0)}"
-
-    def twice_in_first(self, line: int, again: int) -> str:
-        """Return the sentence for two rows of the first file with one key."""
-        return (
-            f"{self.place(0)} has the same {self._named(0)} on lines {line} and {again}; with one_row_per in the join,"
-            " each row of this file needs its own"
-        )
-
-    def twice_in_second(self, line: int, again: int) -> str:
-        """Return the sentence for two rows of the second file with one key."""
-        return (
-            f"{self.place(1)} has the same {self._named(1)} on lines {line} and {again}; if each row of this file"
-            f' should become a row, set one_row_per = "{self.prefix}" in the join'
-        )
-
-    def _named(self, which: int) -> str:
-        return ", ".join(self.key(which))
-
-
 class JoinedReader(RowReader):
     """A reader of two files. first, second: their readers. names: the names of the files."""
 
     def __init__(self, first: RowReader, second: RowReader, names: tuple[str, str], name: str, feed: FeedFile) -> None:
         super().__init__(name, feed)
-        self._both, self._first, self._second = JoinedFiles(name, names, feed), first, second
+        [(self._prefix, self._join)] = feed.join.items()
+        self._first, self._second, self._names = first, second, names
         self._partners = Partners(name, names[1])
         self._lines: dict[str, int] = {}
         """The line of each key in the first file."""
 
     def open(self) -> None:
         with self._second as second:
-            key_of = key_by(second.header, self._both.key(1), self._both.place(1))
-            alone = None if self._both.join.one_row_per else self._both.twice_in_second
-            self._partners.hold(second, key_of, alone, self.feed, f"{self._both.prefix}.")
+            key_of = key_by(second.header, list(self._join.on.values()), f"{self.name}: {self._names[1]}")
+            alone = None if self._join.one_row_per else self._twice_in_second
+            self._partners.hold(second, key_of, alone, self.feed, f"{self._prefix}.")
             self.noticed += [*self._partners.noticed, *second.noticed]
             counted = second.counted
             self._note_repeats(counted.repeats, 0)
             self.counted.header, self.counted.blank = counted.header, counted.blank + counted.of_repeats
         first = self.held.enter_context(self._first)
         self.feed = first.feed.model_copy(update={"one_table": True})  # each file is checked by itself
-        self._check_alike(first, second)
-        self._halves = JoinedRows(first.header, second.header, self._both.prefix, self.feed)
-        self._key_of = key_by(first.header, self._both.key(0), self._both.place(0))
+        if (first.header is None) != (second.header is None):
+            raise UnreadableFile(
+                f"{self.name}: one of the two joined files is a table, and the other holds objects; export both as"
+                " tables or both as objects"
+            )
+        self._halves = JoinedRows(first.header, second.header, self._prefix, self.feed)
+        self._key_of = key_by(first.header, list(self._join.on), f"{self.name}: {self._names[0]}")
         self.header, self.header_text = self._halves.header, self._halves.header_text
 
     @property
@@ -88,10 +57,10 @@ class JoinedReader(RowReader):
     @property
     def places(self) -> LineNames:
         before = self._second.counted.lines
-        ends = [*(self._second.places.ends or ((self._both.names[1], before),))]
+        ends = [*(self._second.places.ends or ((self._names[1], before),))]
         ends += [(name, line + before) for name, line in self._first.places.ends]
         if not self._first.places.ends:
-            ends.append((self._both.names[0], self._first.counted.lines + before))
+            ends.append((self._names[0], self._first.counted.lines + before))
         return LineNames(tuple(ends))
 
     def chunks(self) -> Iterator[Chunk]:
@@ -123,7 +92,7 @@ class JoinedReader(RowReader):
         for place, partner in enumerate(partners):
             own = 0 if partner.line in self._partners.used else partner.lines
             self._partners.used.add(partner.line)
-            at, many = (partner.line if self._both.join.one_row_per else row.line), own if place else row.lines + own
+            at, many = (partner.line if self._join.one_row_per else row.line), own if place else row.lines + own
             fault, is_doubtful = row.fault or partner.fault, partner.is_doubtful or not partner.fault
             out.add(self._joined(row, partner)._replace(line=at, lines=many, fault=fault, is_doubtful=is_doubtful))
         return not partners
@@ -137,12 +106,12 @@ class JoinedReader(RowReader):
 
         alone: the number of rows of the first file without a partner.
         """
-        out, left, (first, second) = Chunk(), self._partners.unused(), self._both.names
-        said = self._both.without_partner()
-        for each in left if self._both.join.one_row_per else ():
+        out, left, (first, second) = Chunk(), self._partners.unused(), self._names
+        said = f"no row of {first} has this {', '.join(self._join.on)}"
+        for each in left if self._join.one_row_per else ():
             cells, text = self._halves.without_first(each)
             out.add(SourceRow(cells, each.line, each.lines, text, each.fault or ValueFault(PARTNERS, said)))
-        if not self._both.join.one_row_per:
+        if not self._join.one_row_per:
             self.counted.blank += sum(each.lines for each in left)
         if left:
             self._say(left[0].line, len(left), second, first)
@@ -161,16 +130,19 @@ class JoinedReader(RowReader):
             )
         )
 
-    def _check_alike(self, first: RowReader, second: RowReader) -> None:
-        if (first.header is None) != (second.header is None):
-            raise UnreadableFile(
-                f"{self.name}: one of the two joined files is a table, and the other holds objects; export both as"
-                " tables or both as objects"
-            )
-
     def _key(self, row: Any, line: int) -> str | None:
         """Return the key of a row of the first file. Raises Unreadable for a second row if keys must be unique."""
         key, before = self._key_of(row), self._second.counted.lines
-        if key and self._both.join.one_row_per and (first := self._lines.setdefault(key, line)) != line:
-            raise UnreadableFile(self._both.twice_in_first(first - before, line - before))
+        if key and self._join.one_row_per and (first := self._lines.setdefault(key, line)) != line:
+            advice = "with one_row_per in the join, each row of this file needs its own"
+            raise self._twice(self._names[0], self._join.on, (first - before, line - before), advice)
         return key
+
+    def _twice_in_second(self, line: int, again: int) -> UnreadableFile:
+        advice = f'if each row of this file should become a row, set one_row_per = "{self._prefix}" in the join'
+        return self._twice(self._names[1], self._join.on.values(), (line, again), advice)
+
+    def _twice(self, file: str, key: Iterable[str], lines: tuple[int, int], advice: str) -> UnreadableFile:
+        """Return the error for two rows of a file with one key."""
+        same = f"has the same {', '.join(key)} on lines {lines[0]} and {lines[1]}"
+        return UnreadableFile(f"{self.name}: {file} {same}; {advice}")

@@ -30,7 +30,7 @@ class Partners:
         self.noticed: list[Notice] = []
 
     def hold(self, second: RowReader, key_of: "KeyOf", alone: "Twice | None", feed: FeedFile, prefix: str) -> None:
-        """Read the rows of the file. alone: the sentence against a second row of a key, if a key has one row.
+        """Read the rows of the file. alone: the error for a second row of a key, if a key has one row.
 
         Raises Unreadable.
         """
@@ -54,7 +54,7 @@ class Partners:
         others = self._by_key.setdefault(key, [])
         others.append(partner)
         if alone and len(others) > 1:
-            raise UnreadableFile(alone(others[0].line, partner.line))
+            raise alone(others[0].line, partner.line)
 
     def of(self, key: str | None) -> Sequence[SourceRow]:
         """Return the rows of a key."""
@@ -68,8 +68,8 @@ class Partners:
 
 KeyOf = Callable[[Any], str | None]
 """Returns the key of a row; None for a row without a key."""
-Twice = Callable[[int, int], str]
-"""Returns the sentence for two lines with one key."""
+Twice = Callable[[int, int], UnreadableFile]
+"""Returns the error for two lines with one key."""
 
 
 def key_by(header: Sequence[str] | None, names: Sequence[str], file: str) -> KeyOf:
