@@ -5,7 +5,7 @@ Each distinct value of a column is converted once per chunk.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -26,10 +26,21 @@ from pipelines.feeds.mapping.values import (
     objects_of,
 )
 from pipelines.feeds.reading.row_faults import SourceRow, found_in
-from pipelines.feeds.terms.columns import MISSING, Column, ValueFault, key, labels
-from pipelines.feeds.terms.converting import converter, days_for_none
+from pipelines.feeds.terms.columns import (
+    MISSING,
+    Column,
+    ValueFault,
+    amount,
+    code,
+    key,
+    labels,
+    number,
+    plain_text,
+    reference,
+)
 from pipelines.feeds.terms.names import named_by, source_label
 from pipelines.feeds.terms.record import RecordFault
+from pipelines.feeds.terms.times import Conventions, times_of
 from pipelines.feeds.terms.values import Crosswalk, Test, Value
 from pipelines.home.batch import UnreadableFile
 
@@ -254,3 +265,43 @@ def _sound_comments(comments: list[tuple[Any, ...]], chosen: bool) -> list[tuple
         comments = [comment for comment in comments if comment[0] is not None]
     wrong = (part for comment in comments for part in comment if isinstance(part, ValueFault))
     return next(wrong, comments)
+
+
+Converter = Callable[[str], object]
+
+REMEMBERED = 4096
+"""The number of converted ids and times that are cached for a column, since they repeat throughout a file."""
+LONGEST_REMEMBERED = 100
+"""The longest cached text, in characters: no id or time is longer."""
+
+
+def converter(column: Column, conventions: Conventions) -> Converter:
+    """Return the function that converts a cell of this column to its value."""
+    if isinstance(column.shape, tuple):
+        types, bare = column.shape, column.bare
+        return _remembering(lambda text: reference(text, types, bare))
+    if column.shape == "time":
+        return _remembering(times_of(conventions))
+    if column.shape == "amount":
+        return lambda text: amount(text, conventions.numbers)
+    if column.shape == "number":
+        return lambda text: number(text, conventions.numbers)
+    return _CONVERTERS[column.shape]
+
+
+def days_for_none(texts: Sequence[str], conventions: Conventions) -> list[str]:
+    """Return the texts that earlier versions, which took any day, read as times, and that are faults today."""
+    of_any_day = times_of(replace(conventions, takes_any_day=True))
+    read = times_of(conventions)
+    return [
+        text for text in texts if isinstance(read(text), ValueFault) and not isinstance(of_any_day(text), ValueFault)
+    ]
+
+
+def _remembering(convert: Converter) -> Converter:
+    """Return the converter with a cache for short texts."""
+    kept = lru_cache(REMEMBERED)(convert)
+    return lambda text: kept(text) if len(text) <= LONGEST_REMEMBERED else convert(text)
+
+
+_CONVERTERS: dict[str, Converter] = {"key": key, "text": plain_text, "code": code}

@@ -15,8 +15,8 @@ from fhir_service.interface.site import Site
 from pipelines.feeds.kinds.answers import ANSWERS
 from pipelines.feeds.kinds.payments import PAYMENTS
 from pipelines.feeds.kinds.tasks import TASKS
+from pipelines.feeds.mapping.mapping import converter
 from pipelines.feeds.terms.columns import Column, ValueFault, labels
-from pipelines.feeds.terms.converting import converter
 from pipelines.feeds.terms.record import BuilderContext, RecordKind
 from pipelines.feeds.terms.times import Conventions
 from pipelines.session.questionnaires import Snapshot
@@ -122,7 +122,7 @@ def test_long_items_and_texts_are_not_remembered(known: Snapshot, monkeypatch: p
     assert by_item.text(head | {"item": [item("text", [{"valueString": "x" * 2_000}])]})
     assert not by_item._seen
     read = list[str]()
-    monkeypatch.setattr("pipelines.feeds.terms.converting.times_of", lambda _: read.append)
+    monkeypatch.setattr("pipelines.feeds.mapping.mapping.times_of", lambda _: read.append)
     convert = converter(next(column for column in TASKS.columns if column.shape == "time"), Conventions(UTC))
     for text in ("short", "x" * 200) * 2:
         convert(text)
