@@ -3,16 +3,19 @@
 Column names of the second file are prefixed with the name of the join: `comments.body`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from pipelines.feeds.reading.chunks import Chunk, LineNames, Notice, RowReader
 from pipelines.feeds.reading.cut_rows import CutRows
-from pipelines.feeds.reading.partners import JoinedRows, Partners, key_by
+from pipelines.feeds.reading.dialect import dialect
+from pipelines.feeds.reading.reject_marks import compact, csv_text
 from pipelines.feeds.reading.row_faults import SourceRow
 from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, SecondTables
 from pipelines.feeds.terms.columns import ValueFault
+from pipelines.feeds.terms.paths import parse_path, walk_path
 from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.texts import composed_text
 from pipelines.home.batch import UnreadableFile
 from pipelines.home.counted import counted
 
@@ -20,22 +23,21 @@ PARTNERS = "JOIN-PARTNERS"
 
 
 class JoinedReader(RowReader):
-    """A reader of two files. first, second: their readers. names: the names of the files."""
+    """A reader of two files. first, second: their readers. names: of the files. prefix: the name of the join."""
 
-    def __init__(self, first: RowReader, second: RowReader, names: tuple[str, str], name: str, feed: FeedFile) -> None:
+    def __init__(
+        self, first: RowReader, second: RowReader, names: tuple[str, str], name: str, feed: FeedFile, prefix: str
+    ) -> None:
         super().__init__(name, feed)
-        [(self._prefix, self._join)] = feed.join.items()
-        self._first, self._second, self._names = first, second, names
-        self._partners = Partners(name, names[1])
+        self._first, self._second, self._names, self._prefix = first, second, names, prefix
+        self._join = feed.join[prefix]
+        self._partners = Partners()
         self._lines: dict[str, int] = {}
         """The line of each key in the first file."""
 
     def open(self) -> None:
         with self._second as second:
-            key_of = key_by(second.header, list(self._join.on.values()), f"{self.name}: {self._names[1]}")
-            alone = None if self._join.one_row_per else self._twice_in_second
-            self._partners.hold(second, key_of, alone, self.feed, f"{self._prefix}.")
-            self.noticed += [*self._partners.noticed, *second.noticed]
+            self._hold(second)
             counted = second.counted
             self._note_repeats(counted.repeats, 0)
             self.counted.header, self.counted.blank = counted.header, counted.blank + counted.of_repeats
@@ -49,6 +51,25 @@ class JoinedReader(RowReader):
         self._halves = JoinedRows(first.header, second.header, self._prefix, self.feed)
         self._key_of = key_by(first.header, list(self._join.on), f"{self.name}: {self._names[0]}")
         self.header, self.header_text = self._halves.header, self._halves.header_text
+
+    def _hold(self, second: RowReader) -> None:
+        """Hold the rows of the second file by their key. Raises Unreadable."""
+        held, name, before = 0, self._names[1], f"{self._prefix}."
+        key_of = key_by(second.header, list(self._join.on.values()), f"{self.name}: {name}")
+        tables = SecondTables(second, self.feed, name, before)
+        for chunk in CutRows(second, self.feed, before).among(tables.over()):
+            held += chunk.size
+            if held > MOST_HELD:
+                raise UnreadableFile(
+                    f"{self.name}: {name} is too large to be the second file of a join; make it the first file of the"
+                    " feed, and the smaller one the second"
+                )
+            for row in chunk.rows:
+                first = self._partners.add(key_of(row.cells), row)
+                if first is not row and not self._join.one_row_per:
+                    advice = f'if each row of this file should become a row, set one_row_per = "{self._prefix}"'
+                    raise self._twice(name, self._join.on.values(), (first.line, row.line), f"{advice} in the join")
+        self.noticed += [*tables.notices(), *second.noticed]
 
     @property
     def has_mark(self) -> bool:
@@ -138,11 +159,96 @@ class JoinedReader(RowReader):
             raise self._twice(self._names[0], self._join.on, (first - before, line - before), advice)
         return key
 
-    def _twice_in_second(self, line: int, again: int) -> UnreadableFile:
-        advice = f'if each row of this file should become a row, set one_row_per = "{self._prefix}" in the join'
-        return self._twice(self._names[1], self._join.on.values(), (line, again), advice)
-
     def _twice(self, file: str, key: Iterable[str], lines: tuple[int, int], advice: str) -> UnreadableFile:
         """Return the error for two rows of a file with one key."""
         same = f"has the same {', '.join(key)} on lines {lines[0]} and {lines[1]}"
         return UnreadableFile(f"{self.name}: {file} {same}; {advice}")
+
+
+MOST_HELD = 256 << 20
+"""The most characters of the second file."""
+
+
+class Partners:
+    """The rows of the second file, held in memory."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, list[SourceRow]] = {}
+        self._without_key: list[SourceRow] = []
+        self.used: set[int] = set()
+        """The lines of rows that rows of the first file have named."""
+
+    def add(self, key: str | None, partner: SourceRow) -> SourceRow:
+        """Hold a row; return the first row of its key."""
+        others = self._by_key.setdefault(key, []) if key else self._without_key
+        others.append(partner)
+        return others[0] if key else partner
+
+    def of(self, key: str | None) -> Sequence[SourceRow]:
+        """Return the rows of a key."""
+        return self._by_key.get(key, ()) if key else ()
+
+    def unused(self) -> list[SourceRow]:
+        """Return the rows that no row of the first file has named, by line."""
+        left = [each for some in self._by_key.values() for each in some if each.line not in self.used]
+        return sorted([*left, *self._without_key], key=lambda each: each.line)
+
+
+KeyOf = Callable[[Any], str | None]
+"""Returns the key of a row; None for a row without a key."""
+
+
+def key_by(header: Sequence[str] | None, names: Sequence[str], file: str) -> KeyOf:
+    """Return a function that gives a row's key, from these columns or paths. file: its name. Raises Unreadable."""
+    if header is None:
+        paths = [parse_path(name) for name in names]
+        return lambda row: _key(walk_path(row, path) for path in paths)
+    if lacking := [name for name in names if name not in header]:
+        raise UnreadableFile(
+            f"{file} has no column {', '.join(lacking)}, by which the feed joins it; it has {', '.join(header[:20])}"
+        )
+    places = [header.index(name) for name in names]
+    return lambda row: _key(row[place] if row and place < len(row) else None for place in places)
+
+
+def _key(found: Iterator[Any]) -> str | None:
+    texts = ["" if each is None else composed_text(str(each).strip()) for each in found]
+    return "\0".join(texts) if all(texts) else None
+
+
+class JoinedRows:
+    """Joined rows: a row of the first file, then a row of the second. other: the second header, None for objects."""
+
+    def __init__(self, header: list[str] | None, other: list[str] | None, prefix: str, feed: FeedFile) -> None:
+        self._other, self._prefix = other, prefix
+        self._dialect = dialect(feed)
+        self.header = None if header is None or other is None else [*header, *(f"{prefix}.{name}" for name in other)]
+
+    @property
+    def header_text(self) -> str:
+        return "" if self.header is None else csv_text(self.header, self._dialect) + "\r\n"
+
+    def without_first(self, partner: SourceRow) -> tuple[list[str] | None, str]:
+        """Return the cells and the text of a row without a first half."""
+        if self._other is None or self.header is None:
+            return None, self.text({}, partner, partner.raw)
+        empty = [""] * (len(self.header) - len(self._other))
+        return self.row(empty, partner), self.text(empty, partner, partner.raw)
+
+    def padded(self, cells: list[str] | None) -> list[str] | None:
+        """Return the cells of a first half, followed by empty cells for the second."""
+        return None if cells is None or self._other is None else cells + [""] * len(self._other)
+
+    def row(self, row: Any, partner: SourceRow | None) -> Any:
+        if self._other is None:
+            return {**row, self._prefix: partner.cells} if partner else row
+        other = (partner.cells or []) if partner else []
+        return [*row, *other, *[""] * (len(self._other) - len(other))][: len(self.header or ())]
+
+    def text(self, row: Any, partner: SourceRow | None, raw: str) -> str:
+        """Return a joined row as text that can be imported again. raw: the text of its first half."""
+        if self._other is not None:
+            return csv_text(self.row(row, partner), self._dialect) + "\r\n"
+        if partner is None or partner.cells is None:
+            return raw
+        return compact(self.row(row, partner)) + "\n"

@@ -53,7 +53,7 @@ def _untaken(name: str) -> Notice:
 
 def _joined(path: Path, file_name: str, feed: Feed) -> RowReader:
     """Return the reader of a zip archive with the two files that a feed joins. Raises Unreadable."""
-    [join] = feed.file.join.values()
+    [(prefix, join)] = feed.file.join.items()
     every = contents(path, file_name, ("*",)).files
     both = [[file for file in every if is_taken(file.file_name, names)] for names in (feed.file.files, join.files)]
     for files, patterns in zip(both, (feed.file.files, join.files), strict=True):
@@ -67,7 +67,8 @@ def _joined(path: Path, file_name: str, feed: Feed) -> RowReader:
         _one_after_another(files, file_name, file, feed.file.format or form_by_name(files[0].file_name))
         for files, file in zip(both, read_by, strict=True)
     )
-    reader = JoinedReader(first, second, (both[0][0].file_name, both[1][0].file_name), file_name, feed.file)
+    names = both[0][0].file_name, both[1][0].file_name
+    reader = JoinedReader(first, second, names, file_name, feed.file, prefix)
     reader.noticed.extend(_untaken(file.file_name) for file in every if file not in both[0] and file not in both[1])
     return reader
 

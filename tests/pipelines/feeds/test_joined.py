@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.cli import run
 from pipelines.feeds.files.catalog import FeedError, load_feed
-from pipelines.feeds.reading import partners
+from pipelines.feeds.reading import joined
 from pipelines.home.batch import UnreadableFile
 from tests.support.archives import zipped
 from tests.support.exports import QUESTIONS
@@ -195,7 +195,7 @@ def test_a_file_without_its_partner_says_so(tmp_path):
 
 
 def test_a_second_file_beyond_the_bound_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(partners, "MOST_HELD", 10)
+    monkeypatch.setattr(joined, "MOST_HELD", 10)
     with pytest.raises(UnreadableFile, match=r"comments\.csv is too large to be the second file of a join"):
         read({"items.csv": ITEMS, "comments.csv": COMMENTS}, tmp_path)
 

@@ -16,9 +16,9 @@ import pytest
 from pipelines.cli import run
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import FeedError, load_feed
-from pipelines.feeds.reading.queried import QueriedReader
 from pipelines.feeds.reading.query import run_query
 from pipelines.feeds.reading.query_marks import NOT_ISO, NewestWatermarks, NoMark, Watermark, since
+from pipelines.feeds.reading.readers import QueriedReader
 from pipelines.home.batch import UnreadableFile
 from tests.support.giving_back import one
 from tests.support.peaks import peak_of
@@ -314,7 +314,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from pipelines.feeds.files.catalog import load_feed
-from pipelines.feeds.reading.queried import QueriedReader
+from pipelines.feeds.reading.readers import QueriedReader
 from pipelines.feeds.reading.query import run_query
 from tests.pipelines.validation.test_memory import most_memory
 feed, to = load_feed(Path(sys.argv[1])), Path(sys.argv[2])
