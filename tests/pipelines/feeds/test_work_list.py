@@ -6,7 +6,7 @@ import json
 import pytest
 
 from pipelines.corrections import sources
-from pipelines.feeds.drafting.candidates import Candidate, Candidates
+from pipelines.corrections.worklist import Candidate, Candidates
 from tests.support.giving_back import Practice
 
 FEED = """
