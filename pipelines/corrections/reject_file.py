@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 from pipelines.corrections.sources import Lines
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.reading.chunks import Chunk, RowReader
+from pipelines.feeds.reading.chunks import RowReader
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.feeds.reading.reject_marks import MARKS, csv_lead, marked_line
 from pipelines.home import spill
@@ -37,7 +37,7 @@ def write_rejects(
         mark = _Marker(reader, out.encoding, reasons, heard, wanted)
         begun = False
         for chunk in reader.chunks():
-            for line, raw in _in_order(chunk, wanted):
+            for line, raw in sorted((row.line, row.raw) for row in chunk.rows if row.line in wanted):
                 if not begun:
                     out.write(mark.header())
                     begun = True
@@ -48,10 +48,6 @@ def write_rejects(
         with written_whole(final) as beside:
             shutil.copyfile(part, beside)
     return final, found
-
-
-def _in_order(chunk: Chunk, wanted: Mapping[int, str]) -> list[tuple[int, str]]:
-    return sorted((row.line, row.raw) for row in chunk.rows if row.line in wanted)
 
 
 def _rows_of(received: ReceivedFile, feed: Feed, lines: Lines, work: Path) -> dict[int, str]:

@@ -51,7 +51,8 @@ def refusals(scope: Scope, addresses: frozenset[str]) -> Iterator[str]:
     """Yield every reason to refuse a request."""
     headers, changes = Headers(scope=scope), scope["type"] == "websocket" or scope["method"] not in READS
     hosts = [each.lower() for each in headers.getlist("host")]
-    if len(hosts) != 1 or not (LOOPBACK.fullmatch(hosts[0]) or hosts[0] in _names(addresses)):
+    names = {urlsplit(each).netloc for each in addresses}
+    if len(hosts) != 1 or not (LOOPBACK.fullmatch(hosts[0]) or hosts[0] in names):
         yield f"The Host is not an address of these pages; {ADDRESSES} names further ones."
     own = addresses | {f"http://{host}" for host in hosts}
     if any(origin.lower() not in own for origin in headers.getlist("origin")):
@@ -69,10 +70,6 @@ def _of_graphql(scope: Scope, headers: Headers) -> Iterator[str]:
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if scope["method"] == "POST" and kind not in ASKED_FIRST:
         yield "A query is sent as JSON, with the content type application/json."
-
-
-def _names(addresses: frozenset[str]) -> set[str]:
-    return {urlsplit(each).netloc for each in addresses}
 
 
 async def _refuse(why: str, scope: Scope, receive: Receive, send: Send) -> None:

@@ -94,7 +94,8 @@ def newest(session: Session, feed: Feed, batch_id: str) -> NewestRun:
     _, folder, about = max(found, key=lambda each: each[0])
     at = datetime.fromisoformat(about["ended_at"])
     if "state" in about:
-        return NewestRun(at, result=_result(about))
+        said = {each.name: about[each.name] for each in fields(RunResult) if each.name in about}
+        return NewestRun(at, result=RunResult(**said))
     received = received_before(folder.parent)
     if received is None or about["feed_hash"] != feed.hash:
         return NewestRun()
@@ -109,7 +110,3 @@ def _said(path: Path) -> dict[str, Any] | None:
         return dict(json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
-
-
-def _result(manifest: dict[str, Any]) -> RunResult:
-    return RunResult(**{each.name: manifest[each.name] for each in fields(RunResult) if each.name in manifest})

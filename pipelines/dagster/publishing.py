@@ -73,7 +73,8 @@ def publishing_sensor(
         job = publication if unswept is None or unswept == context.cursor else refresh
         if job is publication and told is None and ended is None:
             return dg.SensorResult(skip_reason="The tables hold all imports that Dagster knows of.")
-        if _is_busy(context.instance, jobs, {names.reference, names.sweep, names.published, *stages}):
+        keys = {names.reference, names.sweep, names.published, *stages}
+        if any(_is_of(run, jobs, keys) for run in context.instance.get_runs(dg.RunsFilter(statuses=UNDER_WAY))):
             return dg.SensorResult(skip_reason="Imports or a publication are under way.")
         request = dg.RunRequest(f"{job.name} {unswept} {told} {ended}", job_name=job.name)
         return dg.SensorResult(run_requests=[request], cursor=unswept)
@@ -131,11 +132,6 @@ def _pages(instance: dg.DagsterInstance, which: dg.RunsFilter) -> Iterator[Seque
     while page := instance.get_run_records(which, RUNS_A_PAGE, cursor=cursor):
         yield page
         cursor = page[-1].dagster_run.run_id
-
-
-def _is_busy(instance: dg.DagsterInstance, jobs: Collection[str], keys: Collection[dg.AssetKey]) -> bool:
-    """True if a run of these jobs, or a run that makes some of these assets, is waiting or under way."""
-    return any(_is_of(run, jobs, keys) for run in instance.get_runs(dg.RunsFilter(statuses=UNDER_WAY)))
 
 
 def _is_of(run: dg.DagsterRun, jobs: Collection[str], keys: Collection[dg.AssetKey]) -> bool:

@@ -163,18 +163,13 @@ def totals(db: duckdb.DuckDBPyConnection, by: str) -> list[dict[str, Any]]:
     return [
         {n: str(v) if v is not None else None for n, v in zip(names, group, strict=True)}
         | made
-        | {"agrees": _agrees(made)}
+        | {"agrees": bool(made["expected"] == made["ledger"] == made["target"] and "unaccounted" not in made["apart"])}
         for group, made in ordered
     ]
 
 
 def _nothing() -> dict[str, Any]:
     return {side: {"records": 0, "patients": 0, "cents": 0} for side in _SIDES} | {"apart": {}}
-
-
-def _agrees(made: dict[str, Any]) -> bool:
-    """True if the three sides are equal, and every other record of the export has a fate."""
-    return bool(made["expected"] == made["ledger"] == made["target"] and "unaccounted" not in made["apart"])
 
 
 def without_rows(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:

@@ -59,7 +59,10 @@ class RowJudge:
         judged = [self._judged(row, known.get(row.key)) for row in rows]
         new = [each.row for each in judged if each.verdict == "sent" and not (each.row.intended or each.row.replaces)]
         missing = self._missing([each.row for each in judged if _is_looked_up(each)])
-        reasons = {key: self._with_column(reason) for key, reason in missing.items()} | self._ended.reasons(new)
+        reasons = {
+            key: reason._replace(column_name=self._origins.of(reason.expression or ""))
+            for key, reason in missing.items()
+        } | self._ended.reasons(new)
         for each in judged:
             reason = reasons.get(each.row.key)
             yield JudgedRow(each.row, each.record, "aside", reason) if reason else each
@@ -75,9 +78,6 @@ class RowJudge:
         if verdict == "changed":
             return JudgedRow(row, record, "aside", self._changed(row, record))
         return JudgedRow(row, record, verdict)
-
-    def _with_column(self, reason: Reason) -> Reason:
-        return reason._replace(column_name=self._origins.of(reason.expression or ""))
 
     def _taken_back(self, record: KnownRecord) -> Reason:
         batch_id = record.batch_id

@@ -40,7 +40,10 @@ def lines_with_answers(lines: Sequence[Line], ask: Ask) -> list[Line]:
             found.append(line if answer is None else _answered(line, answer.strip()))
             if line.begins and isinstance(found[-1], FeedEntry) and answer is not None:
                 taken[line.begins] = found[-1].is_active
-                number += found[-1].is_active and sum(_is_asked_with(line.begins, other) for other in lines)
+                number += found[-1].is_active and sum(
+                    isinstance(other, FeedEntry) and other.goes_with == line.begins and bool(other.doubt)
+                    for other in lines
+                )
             continue
         found.append(line)
     own = _taken_from(lines, taken)
@@ -49,10 +52,6 @@ def lines_with_answers(lines: Sequence[Line], ask: Ask) -> list[Line]:
         for line in found
         if not isinstance(line, FeedEntry) or line.goes_with or (line.section, line.key) not in own
     ]
-
-
-def _is_asked_with(proposal: str, line: Line) -> bool:
-    return isinstance(line, FeedEntry) and line.goes_with == proposal and bool(line.doubt)
 
 
 def _as_its_proposal(line: Line, taken: Mapping[str, bool]) -> Line:

@@ -81,7 +81,7 @@ class ChunkRows:
         for place, text in enumerate(texts):
             if form.as_before:
                 yield None if text in form.empty_before else text
-            elif is_one_of(text, form.empty):
+            elif isinstance(text, str) and (text in form.empty or text.strip() in form.empty):
                 if text not in form.empty_before:
                     self.were_other.add(place)
                 yield None
@@ -119,11 +119,6 @@ def single(found: object, written: Callable[[Decimal], str] = PLAIN.written) -> 
         found = with_a_decimal(found) if found.adjusted() >= FIGURES else found
         return written(found) if abs(found.adjusted()) < 40 else str(found)
     return ValueFault("FEED-FILE-09", "an array or object instead of a single value")
-
-
-def is_one_of(found: object, texts: frozenset[str]) -> bool:
-    """True if a cell is one of these texts, with or without blanks around it."""
-    return isinstance(found, str) and (found in texts or found.strip() in texts)
 
 
 def if_seen(text: str) -> str | None:

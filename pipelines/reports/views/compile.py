@@ -82,7 +82,7 @@ class _Compilation:
         self._step(lambda: f"SELECT {_taken('body', self.root)} AS {ROOT} FROM {source}")
         conditions = [self._condition(path, focus) for path in self.view.where]
         if not is_alone:
-            conditions.insert(0, self._is_resource(root))
+            conditions.insert(0, f"{self.expressions.member(root, 'resourceType').sql} = {quoted(self.view.resource)}")
         if conditions:
             # DuckDB would move a WHERE below the first step, and read the body once more for it.
             taken = f"CASE WHEN {' AND '.join(f'({each})' for each in conditions)} THEN [{ROOT}] ELSE [] END"
@@ -98,9 +98,6 @@ class _Compilation:
 
     def _last(self) -> str:
         return f"s{len(self.steps) - 1}"
-
-    def _is_resource(self, root: Value) -> str:
-        return f"{self.expressions.member(root, 'resourceType').sql} = {quoted(self.view.resource)}"
 
     def _condition(self, path: PathAt, focus: Focus) -> str:
         try:
