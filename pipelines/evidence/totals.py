@@ -180,7 +180,8 @@ def without_rows(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
             coalesce(sum(found.cents), 0)::HUGEINT AS target_cents
         FROM all_ours AS ours
         JOIN in_scope ON in_scope.batch_id = ours.batch_id
-        ANTI JOIN record ON record.source = ours.source AND record.kind = ours.resource_type AND record.key = ours.key
+        ANTI JOIN (FROM record WHERE fate = 'there') AS there
+            ON there.source = ours.source AND there.kind = ours.resource_type AND there.key = ours.key
         LEFT JOIN {_FOUND} AS found ON found.kind = ours.resource_type AND found.resource_id = ours.resource_id
         WHERE ours.state IN ({in_sql(MADE)}) GROUP BY feed ORDER BY feed"""
     return rows_of(db.execute(query))

@@ -293,6 +293,19 @@ def test_purged_rows_are_compared_with_the_ledger_alone(home, target, asked, cha
     assert (found["without_rows"], found["agrees"]) == ([expected | {"target_records": 0, "target_cents": 0}], False)
 
 
+def test_a_purged_payment_counts_beside_a_row_of_its_key_that_was_set_aside(home, asked, chartferry):
+    """EVID-01: the row of the later file is all that the exports still have of the key."""
+    rows(home, "payments-1.csv", "k1,p1,3.00,2026-03-01", "k2,p1,4.00,2026-03-01")
+    purged = asked("import")["batches"][0]["batch_id"]
+    rows(home, "payments-2.csv", "k1,p1,3.00,2026-03-01", "k2,p1,40.00,2026-03-01")
+    assert asked("import")["totals"]["rejected"] == 1
+    assert of_feed(asked("evidence"))["target"] == side(2, 1, 700)
+    assert chartferry("purge", purged)[0] == 0
+    found = asked("evidence")
+    expected = {"feed": "payments", "ledger_records": 1, "target_records": 1, "ledger_cents": 400, "target_cents": 400}
+    assert (of_feed(found)["target"], found["without_rows"], found["agrees"]) == (side(1, 1, 300), [expected], True)
+
+
 def test_the_sample_is_repeated_by_its_seed_and_shows_both_sides(home, target, asked):
     """EVID-01"""
     rows(home, "payments-1.csv", *(f"k{n},p{n},{n}.00,2026-03-01" for n in range(1, 40)))
