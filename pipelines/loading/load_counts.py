@@ -59,6 +59,7 @@ class LoadCounts:
     waits_for: other batches that hold lanes of rows; those rows are left for a later run.
     unusable: the reason why the load ended early; rows without an outcome are left for the next run.
     parts_left: parts without an outcome; their counts are those of their last heartbeat.
+    left_standing: True if the target could not be used before superseded responses were taken back.
     undecided: states, by key, of counted rows without an outcome, which may get one in this load. Left out of reports.
     """
 
@@ -72,6 +73,7 @@ class LoadCounts:
     unusable: str | None = None
     parts_left: int = 0
     is_other: int = 0
+    left_standing: bool = False
     undecided: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def count(self, key: str, state: str, amount_cents: int | None) -> None:

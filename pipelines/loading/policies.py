@@ -46,14 +46,24 @@ def update_tasks(book: Book, updates: Sequence[tuple[AcceptedRow, KnownRecord]])
 
 
 def take_back_superseded(book: Book) -> None:
-    """Take back superseded versions, of this run or of an earlier one that ended before it could."""
-    if book.load.resource not in TAKEN_BACK or book.loaded.unusable:
+    """Take back superseded versions, of this run or of an earlier one that ended before it could.
+
+    If the target could not be used, the load notes that they are left to the next run.
+    """
+    if book.load.resource not in TAKEN_BACK:
         return
     standing = earlier_versions(book.load.ledger, *book.load.of)
     known = book.load.ledger.known(*book.load.of, {version.key for version in standing})
     old = {
         version: KnownResource.of(version) for version in standing if _is_superseded(version, known.get(version.key))
     }
+    if not book.loaded.unusable:
+        _take_all_back(book, old)
+    book.loaded.left_standing = bool(old and book.loaded.unusable)
+
+
+def _take_all_back(book: Book, old: Mapping[FormerVersion, KnownResource]) -> None:
+    """Take the resources of earlier versions back, also those that have other ids by now. Say how many stay."""
     refused = _take_back(book, old)
     there = _there(book, list(refused), old)
     moved = {

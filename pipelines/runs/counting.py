@@ -22,6 +22,8 @@ def run_counts(validated: ValidationResult, loaded: LoadCounts) -> dict[str, int
 def recount(ledger: Ledger, target: str, batch_id: str) -> None:
     """Update the batch's counts after rows were settled outside a run; finish it if nothing is open. Close the rejects
     that these rows have answered.
+
+    A batch with superseding rows is finished by the next import, which takes back what they replace.
     """
     with ledger.transaction():
         hold_batch(ledger, target, batch_id)
@@ -38,7 +40,8 @@ def _recount(ledger: Ledger, before: Mapping[str, Any]) -> None:
     else:
         counts = counts_so_far(ledger, before)
         whole = sum(counts[name] for name in OUTCOMES) == before["accepted"]
-        state = "finished" if whole and not undecided(ledger, target, batch_id) else before["state"]
+        is_open = undecided(ledger, target, batch_id) or counts["superseded"]
+        state = "finished" if whole and not is_open else before["state"]
     ledger.finish_batch(target, batch_id, state, counts)
 
 

@@ -31,13 +31,14 @@ def end(
     if is_retried:
         counts = with_outcomes(session.ledger, session.target, run.received.batch_id, counts)
     waiting = without_outcome(counts)
-    state = "running" if waiting or counts["in_doubt"] or loaded.parts_left else "finished"
+    is_left = bool(loaded.parts_left or loaded.left_standing)
+    state = "running" if waiting or counts["in_doubt"] or is_left else "finished"
     result = result_of(run, validated, counts, loaded.unusable or run_sentences(run, validated, loaded), state)
     result.taken_back = loaded.undone
     result.reasons, result.refused_by = dict(Counter(result.reasons) + loaded.reasons), dict(loaded.reasons)
     result.waiting, result.unusable = waiting, loaded.unusable is not None
     result.waits_for = sorted(loaded.waits_for)
-    _close(session, run, result, bool(loaded.parts_left))
+    _close(session, run, result, is_left)
     if waiting and session.ledger.known_batch(session.target, run.received.batch_id)["state"] != "running":
         result.sent_by = "chartferry rejects retry"  # their rejects are open
     return result
@@ -102,9 +103,7 @@ def result_of(
     )
 
 
-def _close(
-    session: Session, run: Run, result: RunResult, parts_left: bool = False, *, is_cut_off: bool = False
-) -> None:
+def _close(session: Session, run: Run, result: RunResult, is_left: bool = False, *, is_cut_off: bool = False) -> None:
     ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
     of_run = replace(result, state=CUT_OFF) if is_cut_off else result
     with ledger.transaction():
@@ -112,7 +111,7 @@ def _close(
             target, batch_id, run.number, state=of_run.state, counts=of_run.counts, message=of_run.message
         )
         hold_batch(ledger, target, batch_id)
-        _end_batch(session, run, result, parts_left)
+        _end_batch(session, run, result, is_left)
     close_earlier(session, run)
     write_manifest(session, run, of_run, ledger.now())
     session.batches.keep(batch_id, f"{run.folder.name}/*")
@@ -130,10 +129,11 @@ def _lines_of(session: Session, run: Run, result: RunResult, before: Mapping[str
     return before if are_of_lines(counts, before) else result.counts
 
 
-def _end_batch(session: Session, run: Run, result: RunResult, parts_left: bool) -> None:
+def _end_batch(session: Session, run: Run, result: RunResult, is_left: bool) -> None:
     """Set state and counts of a run's batch from the ledger's present content, which others may have changed.
 
-    A run over some records of a batch that has not finished leaves it to the run that goes on with the batch.
+    A run over some records of a batch that has not finished leaves it to the run that goes on with the batch. is_left:
+    True if the run left work beside its rows.
     """
     ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
     now = ledger.known_batch(target, batch_id)
@@ -148,7 +148,7 @@ def _end_batch(session: Session, run: Run, result: RunResult, parts_left: bool) 
         has_left = counts["accepted"] > done and (done or is_asked(ledger, target, batch_id))
         state = "running" if went_on and (counts["in_doubt"] or has_left) else result.state
     else:
-        is_open = result.counts["in_doubt"] or result.waits_for or parts_left
+        is_open = result.counts["in_doubt"] or result.waits_for or is_left
         is_open = is_open or (result.state == "running" and not before)
         is_open = is_open or under_way(ledger, target, batch_id, 1) or is_asked(ledger, target, batch_id)
         state = "running" if is_open else "finished"

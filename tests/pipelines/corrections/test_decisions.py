@@ -17,8 +17,8 @@ from pipelines.importing.current_problems import broken_now
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.settling import NOT_BY_ITSELF
 from pipelines.runs.lines import SHOWN_NEXT
-from tests.support.commands import totals_close
-from tests.support.exports import TASKS, payments, put, tasks
+from tests.support.commands import asked_of_status, totals_close
+from tests.support.exports import ANSWERS, QUESTIONS, TASKS, feed_file, payments, put, tasks
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.ledgers import decisions, read_ledger
 
@@ -122,6 +122,34 @@ def test_accept_settles_a_doubt_as_the_resource_that_a_person_names(doubt, home,
     assert (accepted["exit_code"], accepted["line"]) == (0, f"{doubt}:2: PaymentNotice/{right}; {SHOWN_NEXT}")
     assert decisions(home) == [("doubts accept", f"{doubt}:2", f"PaymentNotice/{right}")]
     assert asked("import")["totals"]["created"] == 1
+
+
+@pytest.mark.parametrize("how", ["the target went away", "doubts resolve", "doubts accept"])
+def test_an_import_takes_back_the_old_response_once_the_new_one_is_there(home, target, asked, chartferry, how):
+    """LEDGER-01, LEDGER-08: until then the batch is not finished."""
+    target.additions = False
+    target.stored["q1"] = QUESTIONS
+    feed_file(home, "answers", 'kind = "answers"\nfiles = ["answers*.csv"]\nchanged = "supersede"\n', ANSWERS)
+    put(home, "answers-1.csv", ANSWERS + "r1,p1,q1,1,first\n")
+    asked("import")
+    put(home, "answers-2.csv", ANSWERS + "r1,p1,q1,1,second\n")
+    if how == "the target went away":
+        target.put_faults = ["lost_before"] * 50
+        assert asked("import")["exit_code"] == 6
+        target.put_faults = []
+    else:
+        target.faults = ["lost_before"]
+        [batch] = asked("import")["batches"]
+        target.create(
+            target.of("QuestionnaireResponse")[0] | {"item": [{"linkId": "1", "answer": [{"valueString": "second"}]}]}
+        )
+        *_, late = target.of("QuestionnaireResponse")
+        row = (f"{batch['batch_id']}:2", "--resource", late["id"])
+        assert asked(*how.split(), *(row if how == "doubts accept" else ()))["exit_code"] == 0
+    assert [body["status"] for body in target.of("QuestionnaireResponse")] == ["completed"] * 2
+    assert asked("import")["exit_code"] == 0
+    assert [body["status"] for body in target.of("QuestionnaireResponse")] == ["entered-in-error", "completed"]
+    assert [batch["state"] for batch in asked_of_status(chartferry)] == ["finished"] * 2
 
 
 def test_accept_takes_no_resource_that_is_another_rows(home, target, asked, chartferry):
