@@ -22,7 +22,7 @@ FATES = {
     "discarded": "a reject that a person discarded",
     "kept": "other content of a record that is at the target; by its feed, the earlier content stays",
     "under way": "not sent yet, or its outcome is not known",
-    "not sent": "in a file of which nothing was sent",
+    "not sent": "left unsent by a file that was stopped or failed",
     "unaccounted": "nothing says what its outcome is",
 }
 """Each fate of a record of an export, in words. `unaccounted` is never right."""
