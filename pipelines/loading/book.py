@@ -15,8 +15,7 @@ from pipelines.loading.load import Load
 from pipelines.loading.load_counts import LoadCounts
 from pipelines.loading.outcomes import Outcomes, Results, of_changes, refused_for
 from pipelines.loading.repeats import Repeats
-from pipelines.loading.row import AcceptedRow
-from pipelines.loading.row_results import RowResult
+from pipelines.loading.row import AcceptedRow, RowResult
 from pipelines.loading.shared_notes import SharedNotes
 from pipelines.session.answered_rejects import LoadAnswers
 

@@ -18,7 +18,7 @@ from pipelines.client.replies import NoResult, NotDone, NotSent, RequestRefused,
 from pipelines.client.shapes import as_object
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.ownership import KnownResource, Owner
-from pipelines.loading.row_results import PostResult, RowResult, refused_result
+from pipelines.loading.row import PostResult, RowResult, refused_result
 from pipelines.loading.task_content import has, merged_task
 
 Body = dict[str, Any]

@@ -14,8 +14,7 @@ from pipelines.client.replies import NoResult, RequestRefused
 from pipelines.ledger.doubts import made_before
 from pipelines.loading.load import Load
 from pipelines.loading.lookup import ABSENT, NOT_PROVEN, NOT_SEARCHED, NOT_TOLD, Finding, by_identifier, not_asked
-from pipelines.loading.row import AcceptedRow, Identity
-from pipelines.loading.row_results import PostResult, RowResult
+from pipelines.loading.row import AcceptedRow, Identity, PostResult, RowResult
 from pipelines.loading.sending import Send, SentResults, of_finding
 
 SEARCHES_AHEAD = 4

@@ -10,8 +10,7 @@ from pipelines.loading.load import Load
 from pipelines.loading.load_counts import LoadCounts
 from pipelines.loading.refusal_reasons import reasons_of
 from pipelines.loading.repeats import Repeats, as_repeat
-from pipelines.loading.row import AcceptedRow
-from pipelines.loading.row_results import RowResult, outcome_of
+from pipelines.loading.row import AcceptedRow, RowResult, outcome_of
 from pipelines.session.answered_rejects import LoadAnswers
 
 Results = Sequence[tuple[AcceptedRow, RowResult]]

@@ -13,8 +13,7 @@ from pipelines.client.identifiers import VALUES_A_SEARCH, identifier_value, valu
 from pipelines.client.whole import whole_search
 from pipelines.ledger.former_versions import FormerVersion
 from pipelines.ledger.rows import KnownRecord, RecordRow
-from pipelines.loading.row import Identity
-from pipelines.loading.row_results import outcome_of
+from pipelines.loading.row import Identity, outcome_of
 
 GONE = outcome_of("not-found", "the target no longer has the resource")
 NOT_NAMED = outcome_of("NOT-OURS", "the resource under its id does not have its identifier")

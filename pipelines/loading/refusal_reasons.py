@@ -11,7 +11,7 @@ from pipelines.client.replies import TOO_LARGE, NoResult
 from pipelines.feeds.mapping.origins import Origins
 from pipelines.ledger.rows import Reason
 from pipelines.loading.load import Load
-from pipelines.loading.row_results import RowResult
+from pipelines.loading.row import RowResult
 from pipelines.loading.sending import OF_THE_CONTENT
 
 MOST = 5_000

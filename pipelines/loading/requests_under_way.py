@@ -21,8 +21,7 @@ from pipelines.loading.book import Book
 from pipelines.loading.interrupts import Interrupts
 from pipelines.loading.lookup import PatientLookups
 from pipelines.loading.lookup_before_sending import SEARCHES_AHEAD, Ask, AskedRows, RowsAhead
-from pipelines.loading.row import AcceptedRow
-from pipelines.loading.row_results import RowResult
+from pipelines.loading.row import AcceptedRow, RowResult
 from pipelines.loading.sending import Send, SentResults
 from pipelines.loading.sending_lines import LaneLines, NotedPatients, Unit
 

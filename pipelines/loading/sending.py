@@ -30,10 +30,11 @@ from pipelines.client.steps import Step
 from pipelines.home.counted import counted
 from pipelines.loading.limits import BundleSizes, TroubleCounter
 from pipelines.loading.lookup import Finding, by_identifier
-from pipelines.loading.row import AcceptedRow, Identity
-from pipelines.loading.row_results import (
+from pipelines.loading.row import (
     SEVERAL_THERE,
+    AcceptedRow,
     Bodies,
+    Identity,
     RowResult,
     compared_result,
     existing,

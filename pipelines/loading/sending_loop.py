@@ -12,8 +12,7 @@ from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake
 from pipelines.loading.lookup import BY_ITSELF, PatientLookups
 from pipelines.loading.lookup_before_sending import Ask, Asker, unless_found
-from pipelines.loading.posting import sender
-from pipelines.loading.promise_tests import prove_first_rows
+from pipelines.loading.posting import prove_first_rows, sender
 from pipelines.loading.refusal_reasons import RefusalReasons
 from pipelines.loading.requests_under_way import UnderWay
 from pipelines.loading.row import AcceptedRow

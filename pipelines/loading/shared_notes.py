@@ -19,8 +19,7 @@ from pipelines.ledger.lease import HeldRight
 from pipelines.ledger.notes import RESPONSE, Group, keep_members, members_of
 from pipelines.ledger.states import ASKED, MADE
 from pipelines.loading.load_counts import BatchRun
-from pipelines.loading.row import AcceptedRow
-from pipelines.loading.row_results import RowResult, read_back
+from pipelines.loading.row import AcceptedRow, RowResult, read_back
 from pipelines.loading.sending import Send, SentResults
 
 GROUPS_KEPT = 20_000

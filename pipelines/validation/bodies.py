@@ -13,7 +13,7 @@ import orjson
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
 from pipelines.client.profiles import member
-from pipelines.feeds.terms.record import BuilderContext, BuiltRecord, RecordKind, Values
+from pipelines.feeds.terms.columns import BuilderContext, BuiltRecord, RecordKind, Values
 from pipelines.validation.content import dump, to_json
 from pipelines.validation.records import MappedRow
 from pipelines.validation.soundness import SoundByParts, are_plain

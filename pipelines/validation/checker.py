@@ -10,7 +10,7 @@ import pyarrow as pa
 from pipelines.feeds.kinds.payments import is_copayment
 from pipelines.feeds.kinds.registry import kind_of
 from pipelines.feeds.reading.chunks import LineNames
-from pipelines.feeds.terms.record import BuilderContext, BuiltRecord
+from pipelines.feeds.terms.columns import BuilderContext, BuiltRecord
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.validation.bodies import Bodies
 from pipelines.validation.chunk_results import CheckedChunk, SortedRecords

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.terms.record import BuilderContext, RecordKind
+from pipelines.feeds.terms.columns import BuilderContext, RecordKind
 from pipelines.home import arrow, spill
 from pipelines.validation.checker import Checker
 from pipelines.validation.grouping import chunks

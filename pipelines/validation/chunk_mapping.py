@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.chunk import Cells
 from pipelines.feeds.mapping.mapping import Crosswalks, Mapper
-from pipelines.feeds.reading.chunks import Chunk
-from pipelines.feeds.reading.row_faults import SourceRow, printable
-from pipelines.feeds.terms.columns import MISSING, ValueFault
-from pipelines.feeds.terms.record import RecordFault, RecordKind, Values
+from pipelines.feeds.reading.chunks import Chunk, SourceRow, printable
+from pipelines.feeds.terms.columns import MISSING, RecordFault, RecordKind, ValueFault, Values
 from pipelines.feeds.terms.times import micros
 from pipelines.home import arrow
 from pipelines.validation.content import NO_HASH, canonical, dump, sha

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pipelines.feeds.terms.record import BuiltRecord
+from pipelines.feeds.terms.columns import BuiltRecord
 from pipelines.home import arrow
 from pipelines.validation.inspection import Ambiguity
 from pipelines.validation.outcome import Tally

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from fhir_service.paths import exists, matching
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.terms.record import BuilderContext
+from pipelines.feeds.terms.columns import BuilderContext
 from pipelines.home import arrow, spill
 from pipelines.home.batch import ReceivedFile, control_of
 from pipelines.home.files import sha256_of, write_whole

@@ -11,7 +11,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Problem
 from pipelines.feeds.mapping.origins import Origins
 from pipelines.feeds.reading.chunks import LineNames
-from pipelines.feeds.terms.record import BuilderContext, BuiltRecord, RecordFault, RecordKind
+from pipelines.feeds.terms.columns import BuilderContext, BuiltRecord, RecordFault, RecordKind
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.validation.reasons import RETRYABLE, Reason
 from pipelines.validation.records import MappedRow

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipelines.feeds.terms.record import RecordKind
+from pipelines.feeds.terms.columns import RecordKind
 from pipelines.home import arrow, spill
 from pipelines.home.spill import BATCH, BATCH_SIZE
 from pipelines.validation.content import dump

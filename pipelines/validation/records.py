@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pipelines.feeds.terms.record import RecordKind
+from pipelines.feeds.terms.columns import RecordKind
 from pipelines.validation.content import NO_HASH, sha
 
 

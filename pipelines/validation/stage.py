@@ -9,7 +9,7 @@ from pathlib import Path
 from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.mapping import NOBODY, Crosswalks
-from pipelines.feeds.terms.record import BuilderContext
+from pipelines.feeds.terms.columns import BuilderContext
 from pipelines.home.batch import ReceivedFile
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.checking import check_records

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from pipelines.feeds.mapping.chunk import ChunkRows
 from pipelines.feeds.mapping.mapping import Mapper
-from pipelines.feeds.reading.chunks import Chunk
-from pipelines.feeds.reading.row_faults import SourceRow
+from pipelines.feeds.reading.chunks import Chunk, SourceRow
 from pipelines.feeds.terms.columns import cents
 from pipelines.feeds.terms.values import Trailer
 from pipelines.home.counted import word_for

@@ -13,7 +13,7 @@ from pipelines.feeds.drafting.seen_column import SeenColumn, columns_of
 from pipelines.feeds.drafting.sniffing import Export
 from pipelines.feeds.files.rules import ASKED
 from pipelines.feeds.kinds.registry import KINDS
-from pipelines.feeds.terms.names import position
+from pipelines.feeds.terms.schema import position
 
 _SHARE = 0.8
 """The least share of the second table's values that must be keys of the first."""

@@ -12,7 +12,7 @@ from pipelines.feeds.drafting.seen_column import SeenColumn
 from pipelines.feeds.files.rules import ASKED
 from pipelines.feeds.kinds.registry import KINDS
 from pipelines.feeds.terms.columns import Column
-from pipelines.feeds.terms.names import position
+from pipelines.feeds.terms.schema import position
 from pipelines.feeds.terms.vocabulary import is_survey_fact, plain, rank
 
 _HINTS = {

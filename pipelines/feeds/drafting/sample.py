@@ -15,11 +15,9 @@ from fhir_service.interface.vocabulary import Needs
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.mapping.origins import Origins
-from pipelines.feeds.reading.chunks import Chunk
+from pipelines.feeds.reading.chunks import Chunk, SourceRow
 from pipelines.feeds.reading.readers import chunks_apart, reader_of
-from pipelines.feeds.reading.row_faults import SourceRow
-from pipelines.feeds.terms.columns import cents
-from pipelines.feeds.terms.record import BuilderContext
+from pipelines.feeds.terms.columns import BuilderContext, cents
 
 OF_ITSELF: tuple[Needs, ...] = ("payload",)
 Paid = dict[bool, list[int]]

@@ -11,7 +11,7 @@ from pipelines.feeds.drafting.encodings import DecodedText, decoded_beginning
 from pipelines.feeds.drafting.tables import ROWS, Row, WrittenForm, header_of, width_of, written_form
 from pipelines.feeds.reading.headings import is_heading_of_rows
 from pipelines.feeds.reading.packed import Content
-from pipelines.feeds.terms.names import position
+from pipelines.feeds.terms.schema import position
 from pipelines.feeds.terms.totals import FOOTS, is_aside, is_title, total_word
 from pipelines.home.batch import UnreadableFile, reading_file
 

@@ -21,9 +21,8 @@ from pipelines.feeds.files.crosswalks import BadCrosswalk, read_csv, read_databa
 from pipelines.feeds.files.mistakes import at_line, mistakes
 from pipelines.feeds.files.rules import BadFeed, check_feed
 from pipelines.feeds.kinds.registry import kind_of
-from pipelines.feeds.terms.names import values_of, walk_all
-from pipelines.feeds.terms.record import RecordKind
-from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.columns import RecordKind
+from pipelines.feeds.terms.schema import FeedFile, values_of, walk_all
 from pipelines.feeds.terms.texts import composed_text
 from pipelines.feeds.terms.values import Crosswalk
 from pipelines.home.batch import is_control, reading_file

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from pipelines.feeds.kinds.registry import kind_of
-from pipelines.feeds.terms.names import named_places, position, values_of, walk
 from pipelines.feeds.terms.paths import BadPath, parse_path
-from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.schema import FeedFile, named_places, position, values_of, walk
 from pipelines.feeds.terms.values import Test, Value
 
 ASKED = "..."

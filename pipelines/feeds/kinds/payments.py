@@ -4,8 +4,18 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from pipelines.feeds.terms.columns import Column, ValueFault, cents
-from pipelines.feeds.terms.record import BuilderContext, BuiltRecord, RecordFault, RecordKind, Values, id_of, refer
+from pipelines.feeds.terms.columns import (
+    BuilderContext,
+    BuiltRecord,
+    Column,
+    RecordFault,
+    RecordKind,
+    ValueFault,
+    Values,
+    cents,
+    id_of,
+    refer,
+)
 from pipelines.feeds.terms.times import micros, resource_micros
 
 COLUMNS = (

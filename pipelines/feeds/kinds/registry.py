@@ -4,7 +4,7 @@ from pipelines.feeds.kinds.answers import ANSWERS
 from pipelines.feeds.kinds.payments import PAYMENTS
 from pipelines.feeds.kinds.tasks import TASKS, TASKS_BY_COMMENT
 from pipelines.feeds.kinds.wide import WIDE_ANSWERS
-from pipelines.feeds.terms.record import RecordKind
+from pipelines.feeds.terms.columns import RecordKind
 from pipelines.feeds.terms.schema import FeedFile
 
 KINDS: dict[str, RecordKind] = {kind.name: kind for kind in (PAYMENTS, ANSWERS, TASKS)}

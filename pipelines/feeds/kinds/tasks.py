@@ -3,8 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.feeds.terms.columns import Column, ValueFault
-from pipelines.feeds.terms.record import BuilderContext, BuiltRecord, RecordFault, RecordKind, Values, id_of, refer
+from pipelines.feeds.terms.columns import (
+    BuilderContext,
+    BuiltRecord,
+    Column,
+    RecordFault,
+    RecordKind,
+    ValueFault,
+    Values,
+    id_of,
+    refer,
+)
 from pipelines.feeds.terms.times import micros, resource_micros
 
 COLUMNS = (

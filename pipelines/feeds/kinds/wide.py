@@ -20,9 +20,17 @@ from pipelines.feeds.kinds.answers import (
     link_id,
     named_questionnaire,
 )
-from pipelines.feeds.terms.columns import Column, ValueFault, number
+from pipelines.feeds.terms.columns import (
+    BuilderContext,
+    BuiltRecord,
+    Column,
+    RecordFault,
+    RecordKind,
+    ValueFault,
+    Values,
+    number,
+)
 from pipelines.feeds.terms.numbers import NumberFormat
-from pipelines.feeds.terms.record import BuilderContext, BuiltRecord, RecordFault, RecordKind, Values
 from pipelines.feeds.terms.texts import composed_text
 
 BY_ROW = ("question", "answer_code", "answer_text", "answer_number")

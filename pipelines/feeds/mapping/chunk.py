@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.feeds.terms.columns import ValueFault
-from pipelines.feeds.terms.names import places_of
 from pipelines.feeds.terms.numbers import PLAIN, NumberFormat, with_a_decimal
 from pipelines.feeds.terms.paths import parse_path, walk_path
+from pipelines.feeds.terms.schema import places_of
 from pipelines.feeds.terms.texts import shows_nothing
 
 Cells = NDArray[np.object_]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.dialect import mending_key
 from pipelines.feeds.reading.reject_marks import MARKS
-from pipelines.feeds.terms.names import named_columns, places_of, position
 from pipelines.feeds.terms.paths import parse_path
+from pipelines.feeds.terms.schema import named_columns, places_of, position
 from pipelines.home.batch import UnreadableFile, printable_name
 from pipelines.home.counted import counted
 

@@ -25,10 +25,11 @@ from pipelines.feeds.mapping.values import (
     evaluate_lists,
     objects_of,
 )
-from pipelines.feeds.reading.row_faults import SourceRow, found_in
+from pipelines.feeds.reading.chunks import SourceRow, found_in
 from pipelines.feeds.terms.columns import (
     MISSING,
     Column,
+    RecordFault,
     ValueFault,
     amount,
     code,
@@ -38,8 +39,7 @@ from pipelines.feeds.terms.columns import (
     plain_text,
     reference,
 )
-from pipelines.feeds.terms.names import named_by, source_label
-from pipelines.feeds.terms.record import RecordFault
+from pipelines.feeds.terms.schema import named_by, source_label
 from pipelines.feeds.terms.times import Conventions, times_of
 from pipelines.feeds.terms.values import Crosswalk, Test, Value
 from pipelines.home.batch import UnreadableFile

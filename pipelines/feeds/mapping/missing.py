@@ -7,7 +7,7 @@ from typing import Any
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.reading.chunks import RowReader
-from pipelines.feeds.terms.names import values_of, walk_all
+from pipelines.feeds.terms.schema import values_of, walk_all
 from pipelines.feeds.terms.values import Crosswalk
 
 MOST_ROWS = 20_000

@@ -4,9 +4,8 @@ import json
 import re
 from collections.abc import Sequence
 
-from pipelines.feeds.terms.names import CONSTANT, source_label
-from pipelines.feeds.terms.record import RecordKind
-from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.columns import RecordKind
+from pipelines.feeds.terms.schema import CONSTANT, FeedFile, source_label
 
 ITEM = re.compile(r"\w+\.item\[(\d+)\]")
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pipelines.feeds.terms.names import places_of
-from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.schema import FeedFile, places_of
 from pipelines.feeds.terms.texts import shows_nothing
 from pipelines.feeds.terms.values import Test
 

@@ -7,15 +7,12 @@ import csv
 from collections.abc import Iterator
 from operator import methodcaller
 
-from pipelines.feeds.reading.chunks import Chunk
-from pipelines.feeds.reading.dialect import dialect, mended, mending_key
-from pipelines.feeds.reading.lines import LONGEST_LINE, NOT_ROWS, TextReader
-from pipelines.feeds.reading.reject_marks import BAD_ID, DAMAGED, REJECT_ID, Columns
-from pipelines.feeds.reading.row_faults import (
+from pipelines.feeds.reading.chunks import (
     BAD_QUOTING,
     SWALLOWED,
     TORN,
     UNCLOSED,
+    Chunk,
     SourceRow,
     is_single_byte,
     is_torn,
@@ -24,8 +21,11 @@ from pipelines.feeds.reading.row_faults import (
     ragged,
     unreadable,
 )
+from pipelines.feeds.reading.dialect import dialect, mended, mending_key
+from pipelines.feeds.reading.lines import LONGEST_LINE, NOT_ROWS, TextReader
+from pipelines.feeds.reading.reject_marks import BAD_ID, DAMAGED, REJECT_ID, Columns
 from pipelines.feeds.terms.columns import ValueFault
-from pipelines.feeds.terms.names import named_columns, position_header
+from pipelines.feeds.terms.schema import named_columns, position_header
 from pipelines.feeds.terms.texts import composed_text
 from pipelines.home.batch import UnreadableFile
 from pipelines.home.counted import counted

@@ -5,13 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from pipelines.feeds.kinds.registry import kind_of
-from pipelines.feeds.reading.chunks import Chunk, RowReader
+from pipelines.feeds.reading.chunks import Chunk, RowReader, SourceRow
 from pipelines.feeds.reading.conditions import Conditions
 from pipelines.feeds.reading.headings import is_value
-from pipelines.feeds.reading.row_faults import SourceRow
 from pipelines.feeds.terms.columns import ValueFault
-from pipelines.feeds.terms.names import values_of, walk
-from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.schema import FeedFile, values_of, walk
 from pipelines.feeds.terms.totals import is_title
 
 CUT = ValueFault(

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Iterator
 from io import StringIO
 from operator import itemgetter
 
-from pipelines.feeds.reading.chunks import LONGEST_ROW
+from pipelines.feeds.reading.chunks import LONGEST_ROW, unreadable
 from pipelines.feeds.reading.opening import decoding, first_lines, open_text
 from pipelines.feeds.reading.packed import Content
-from pipelines.feeds.reading.row_faults import unreadable
 from pipelines.feeds.reading.tables import TableReader, TableRow
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.schema import FeedFile

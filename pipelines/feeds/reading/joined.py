@@ -6,11 +6,10 @@ Column names of the second file are prefixed with the name of the join: `comment
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from pipelines.feeds.reading.chunks import Chunk, LineNames, Notice, RowReader
+from pipelines.feeds.reading.chunks import Chunk, LineNames, Notice, RowReader, SourceRow
 from pipelines.feeds.reading.cut_rows import CutRows
 from pipelines.feeds.reading.dialect import dialect
 from pipelines.feeds.reading.reject_marks import compact, csv_text
-from pipelines.feeds.reading.row_faults import SourceRow
 from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, SecondTables
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.paths import parse_path, walk_path

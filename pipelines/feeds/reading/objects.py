@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from fhir_service.interface.json_text import NOT_READABLE, Malformed, parse_bounded
-from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader
+from pipelines.feeds.reading.chunks import LONGEST_ROW, OUT_OF_RANGE, Chunk, RowReader, SourceRow, unfit, unreadable
 from pipelines.feeds.reading.lines import TextReader
 from pipelines.feeds.reading.opening import decoding, open_text
 from pipelines.feeds.reading.packed import Content
 from pipelines.feeds.reading.reject_marks import BAD_ID, DAMAGED, unmarked_line
-from pipelines.feeds.reading.row_faults import OUT_OF_RANGE, SourceRow, unfit, unreadable
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import UnreadableFile

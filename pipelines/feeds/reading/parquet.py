@@ -15,7 +15,7 @@ from pipelines.feeds.reading.chunks import CHUNK
 from pipelines.feeds.reading.packed import ALWAYS_TAKEN, MOST_TIMES
 from pipelines.feeds.reading.tables import TableFileReader, TableRow
 from pipelines.feeds.terms.columns import ValueFault
-from pipelines.feeds.terms.names import named_columns
+from pipelines.feeds.terms.schema import named_columns
 from pipelines.feeds.terms.times import in_hours
 from pipelines.home.batch import UnreadableFile
 

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.query_marks import NO_OVERLAP, NewestWatermarks, NoMark, Watermark, since
-from pipelines.feeds.terms.names import named_by
 from pipelines.feeds.terms.numbers import with_a_decimal
-from pipelines.feeds.terms.schema import Query
+from pipelines.feeds.terms.schema import Query, named_by
 from pipelines.feeds.terms.times import in_hours
 from pipelines.home.batch import UnreadableFile
 

@@ -8,13 +8,11 @@ from functools import cached_property
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-from pipelines.feeds.reading.chunks import Chunk, Notice, RowReader
+from pipelines.feeds.reading.chunks import Chunk, Notice, RowReader, SourceRow
 from pipelines.feeds.reading.conditions import Conditions, IsLeftOut
 from pipelines.feeds.reading.headings import Headings, OfPayments, is_heading_of_rows
-from pipelines.feeds.reading.row_faults import SourceRow
 from pipelines.feeds.terms.columns import ValueFault
-from pipelines.feeds.terms.names import places_of
-from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.schema import FeedFile, places_of
 from pipelines.feeds.terms.totals import filled_cells, is_aside, is_title
 from pipelines.home.counted import counted
 

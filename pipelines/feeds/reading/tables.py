@@ -8,13 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader
+from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader, SourceRow
 from pipelines.feeds.reading.dialect import dialect
 from pipelines.feeds.reading.reject_marks import REJECT_ID, csv_text
-from pipelines.feeds.reading.row_faults import SourceRow
 from pipelines.feeds.terms.columns import ValueFault
-from pipelines.feeds.terms.names import position_header
-from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.schema import FeedFile, position_header
 from pipelines.feeds.terms.texts import composed_text
 from pipelines.home.batch import UnreadableFile
 

@@ -15,8 +15,7 @@ from pipelines.feeds.reading.formats import plain_number
 from pipelines.feeds.reading.tables import TableFileReader, TableRow
 from pipelines.feeds.reading.workbook_parts import DAMAGED, MOST_MERGED, Place, SheetPart, Workbook, cell_name
 from pipelines.feeds.terms.columns import ValueFault
-from pipelines.feeds.terms.names import named_columns
-from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.schema import FeedFile, named_columns
 from pipelines.feeds.terms.times import EXCEL
 from pipelines.home.batch import UnreadableFile
 from pipelines.home.counted import counted

@@ -15,8 +15,7 @@ from pipelines.client.replies import NotDone, NotSent, Reply, RequestRefused, To
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.changes import Changes
 from pipelines.loading.ownership import KnownResource, Owner
-from pipelines.loading.row import Identity
-from pipelines.loading.row_results import PostResult, RowResult
+from pipelines.loading.row import Identity, PostResult, RowResult
 from pipelines.loading.task_content import element_hashes, has
 
 NOTE = "http://schemas.example.com/fhir/extensions/note-id"

@@ -6,7 +6,7 @@ from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake
-from pipelines.loading.row_results import RowResult
+from pipelines.loading.row import RowResult
 from pipelines.loading.sending import BundleSender
 from tests.support.fake_target import FakeTarget
 from tests.support.ledgers import lose_ledger

@@ -26,8 +26,7 @@ from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.tables import LedgerError
 from pipelines.loading.posting import post
 from pipelines.loading.requests_under_way import LINES_A_ROW, MOST_LEFT_OUT, UnderWay
-from pipelines.loading.row import AcceptedRow
-from pipelines.loading.row_results import RowResult
+from pipelines.loading.row import AcceptedRow, RowResult
 from pipelines.loading.sending import Send, SentResults
 from pipelines.loading.sending_loop import SPARE, spare_of
 

@@ -12,7 +12,7 @@ from pipelines.ledger.lease import SILENCE, LeaseLost
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import lease, records
 from pipelines.loading.intake import Intake
-from pipelines.loading.row_results import RowResult
+from pipelines.loading.row import RowResult
 from tests.support.fake_target import FakeTarget
 from tests.support.work import TARGET, payment, response, task, work_at
 

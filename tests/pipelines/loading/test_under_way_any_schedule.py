@@ -19,8 +19,7 @@ from pipelines.ledger.rows import Sighting
 from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.lookup_before_sending import SEARCHES_AHEAD
 from pipelines.loading.requests_under_way import UnderWay
-from pipelines.loading.row import AcceptedRow
-from pipelines.loading.row_results import PostResult, RowResult
+from pipelines.loading.row import AcceptedRow, PostResult, RowResult
 from pipelines.loading.sending import SentResults
 from pipelines.loading.sending_loop import spare_of
 

@@ -18,7 +18,7 @@ from pipelines.importing import begin_and_end as import_closing
 from pipelines.ledger.database import database_message
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.intake import Intake
-from pipelines.loading.row_results import RowResult
+from pipelines.loading.row import RowResult
 from pipelines.receiving import stage as receive
 from pipelines.reports import publish
 from tests.support.fake_target import FakeTarget, serving

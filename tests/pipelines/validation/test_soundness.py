@@ -16,8 +16,7 @@ from pipelines.feeds.kinds.answers import ANSWERS
 from pipelines.feeds.kinds.payments import PAYMENTS
 from pipelines.feeds.kinds.tasks import TASKS
 from pipelines.feeds.mapping.mapping import converter
-from pipelines.feeds.terms.columns import Column, ValueFault, labels
-from pipelines.feeds.terms.record import BuilderContext, RecordKind
+from pipelines.feeds.terms.columns import BuilderContext, Column, RecordKind, ValueFault, labels
 from pipelines.feeds.terms.times import Conventions
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.content import dump
