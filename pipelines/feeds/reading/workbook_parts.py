@@ -19,13 +19,63 @@ from xml.parsers import expat
 from pipelines.feeds.reading.chunks import LONGEST_ROW
 from pipelines.feeds.reading.formats import Shown, is_duration, is_of_time, shown_by
 from pipelines.feeds.reading.packed import ALWAYS_TAKEN, MOST_TIMES
-from pipelines.feeds.reading.xml_parts import NotTaken, parse
 from pipelines.feeds.terms.times import DAY_0, DAY_0_OF_1904
 from pipelines.home.batch import UnreadableFile, reading_file
 
+BLOCK = 1 << 18
+LONGEST_TAG = 4 << 20
+"""The most bytes of a tag with its attributes. Spreadsheet programs write a few thousand; long tags are slow to read.
+"""
+
+
+class NotTaken(ValueError):
+    """A well-formed workbook is not read. The message is one clause with the reason, and what to do."""
+
+
+def parse(
+    archive: zipfile.ZipFile,
+    part: str,
+    start: Callable[[str, dict[str, str]], None],
+    end: Callable[[str], None] | None = None,
+    text: Callable[[str], None] | None = None,
+) -> None:
+    """Call functions with the elements of a part, by their names without a namespace.
+
+    Raises as `zipfile` and expat do. Raises `ValueError`, also as `NotTaken`, for XML that no spreadsheet writes.
+    """
+    parser = expat.ParserCreate(namespace_separator="}")
+    parser.buffer_text = True
+    names: dict[str, str] = {}
+
+    def local(name: str) -> str:
+        return names.get(name) or names.setdefault(name, name.rpartition("}")[2])
+
+    def no_doctype(*_: object) -> None:
+        raise ValueError
+
+    parser.StartElementHandler = lambda name, given: start(local(name), given)
+    if end:
+        parser.EndElementHandler = lambda name: end(local(name))
+    if text:
+        parser.CharacterDataHandler = text
+    parser.StartDoctypeDeclHandler = no_doctype
+    taken = 0
+    with archive.open(part) as file:
+        while block := file.read(BLOCK):
+            parser.Parse(block)
+            taken += len(block)
+            if taken - parser.CurrentByteIndex > LONGEST_TAG:
+                raise NotTaken(
+                    f"{part} has a tag of more than {LONGEST_TAG >> 20} MiB; save the workbook as .xlsx once more"
+                )
+        parser.Parse(b"", True)
+
+
+_MOST_XML = 4 << 30
 MOST_CELLS = 6_000_000
 MOST_TEXT = 256 << 20
 MOST_DAYS = 10**9
+"""Calamine fails at numbers of days that are farther below zero or, of a duration, farther above."""
 MOST_MERGED = 100_000
 MOST_STYLES, LONGEST_CODE = 100_000, 10_000
 """A spreadsheet program has at most 65,490 cell formats, with a code of 255 characters each."""
@@ -149,9 +199,6 @@ class Workbook:
         return cells.found
 
 
-_MOST_XML = 4 << 30
-
-
 def _part(target: str) -> str:
     """Return the name of a part that the workbook links to."""
     return target.removeprefix("/") if target.startswith("/") else str(PurePosixPath("xl") / target)
@@ -172,7 +219,7 @@ def _formats(archive: zipfile.ZipFile, part: str, is_1904: bool) -> CellStyles:
         if max(len(codes), len(styles)) > MOST_STYLES or len(given.get("formatCode", "")) > LONGEST_CODE:
             raise ValueError
 
-    def end(*_: object) -> None:
+    def end(_: str) -> None:
         inside.pop()
 
     parse(archive, part, start, end)
@@ -257,7 +304,7 @@ class _CellObserver:
                 at = cell_name((self._line, self._column))
                 raise NotTaken(f"the cell {at} has a text longer than 2 MiB; check that it is an export")
 
-    def end(self, tag: str, _: object) -> None:
+    def end(self, tag: str) -> None:
         if tag in ("v", "t"):
             self._is_value = False
         elif tag == "c":
@@ -268,15 +315,16 @@ class _CellObserver:
         if self._is_hidden and (value or self._is_formula):
             found.hidden.append(self._line)
             self._is_hidden = False
-        styles = self._styles
-        if kind == "n" and self._style in styles.times and _is_beyond(value, self._style in styles.durations):
+        styles, number = self._styles, _number(value) if kind == "n" else 0.0
+        is_beyond = number <= -MOST_DAYS or (self._style in styles.durations and number >= MOST_DAYS)
+        if is_beyond and self._style in styles.times:
             raise NotTaken(
                 f"the cell {cell_name(place)} has the format of a date or time, but its number, {value[:20]}, is not"
                 " one; correct it in the workbook"
             )
         if self._is_formula and not value and kind != "str":
             found.unvalued.add(place)
-        elif kind == "e" or (kind == "n" and _is_no_number(value)):  # as a date, NaN would be day 0
+        elif kind == "e" or not isfinite(number):  # as a date, NaN would be day 0
             found.errors.setdefault(place[1], {})[place[0]] = value
         elif kind == "s":
             self._text += self._lengths[int(value)] if value else 0
@@ -307,21 +355,12 @@ class _RepeatTest:
         return is_again
 
 
-def _is_beyond(text: str, is_duration: bool) -> bool:
-    """True for a number of days at which calamine fails: far below zero, or of a duration, far above."""
+def _number(text: str) -> float:
+    """Return the number of a cell; 0 for a text that is no number, which makes calamine refuse the sheet."""
     try:
-        days = float(text or 0)
+        return float(text or 0)
     except ValueError:
-        return False
-    return days <= -MOST_DAYS or (is_duration and days >= MOST_DAYS)
-
-
-def _is_no_number(text: str) -> bool:
-    """True for NaN and infinity. False for a text that is no number, which makes calamine refuse the sheet."""
-    try:
-        return not isfinite(float(text or 0))
-    except ValueError:
-        return False
+        return 0.0
 
 
 def _place(at: str) -> Place:
