@@ -19,8 +19,8 @@ from pipelines.home.dagster_folder import (
     dagster_environment,
     is_set,
     prepare_served_dagster,
+    problem_of,
 )
-from pipelines.home.dagster_server import problem_of
 from pipelines.home.preparing import prepare_home
 from pipelines.session.clinics import EVERY, Clinic, host_and_port
 from pipelines.session.named_target import is_bundled, named_target

@@ -18,8 +18,13 @@ from pipelines.commands.definitions import DefinitionsReloader, definitions_at, 
 from pipelines.commands.processes import SupervisedProcess, supervise
 from pipelines.commands.supervising import LOOPBACK, Say, check_web_host, free, no_answer, only_up
 from pipelines.commands.up import code_server, pages_and_daemon, service
-from pipelines.home.dagster_folder import check_at_server, dagster_environment, prepare_shared_dagster
-from pipelines.home.dagster_server import POSTGRES, problem_of
+from pipelines.home.dagster_folder import (
+    POSTGRES,
+    check_at_server,
+    dagster_environment,
+    prepare_shared_dagster,
+    problem_of,
+)
 from pipelines.home.exits import BadSetting
 from pipelines.home.folder import make_private
 from pipelines.home.preparing import prepare_home

@@ -15,7 +15,7 @@ from pipelines.session.needed_reads import reading
 from pipelines.session.session import Session
 from pipelines.verifying.staging import StagingTable, workbench
 from pipelines.verifying.target import stage_target
-from pipelines.verifying.updates import is_older
+from pipelines.verifying.verify import is_older
 
 READS_WITHOUT_A_SWEEP = 500
 NOT_SHOWN = """

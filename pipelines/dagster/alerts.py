@@ -20,7 +20,7 @@ import httpx
 
 from pipelines.dagster.inbox.files import LAIN_TOO_LONG, lain_for
 from pipelines.dagster.names import ONE_HOME, RETRIED_AS_TAG, WILL_RETRY_TAG, DagsterNames
-from pipelines.dagster.sensor_common import ticking, understood
+from pipelines.dagster.requests import ticking, understood
 from pipelines.dagster.stages.outcome import why_failed
 from pipelines.dagster.standing.verdicts import broken_in, unexpected_in
 from pipelines.dagster.tables import PUBLISH, REFRESH

@@ -25,8 +25,7 @@ from pipelines.dagster.recent_events import (
     taken_back_since,
     tell_taken_back,
 )
-from pipelines.dagster.requests import ask_for, result_of
-from pipelines.dagster.sensor_common import ticking, understood
+from pipelines.dagster.requests import ask_for, result_of, ticking, understood
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.dagster_folder import TOLD_TAG
 from pipelines.ledger.lease import utc_text

@@ -13,8 +13,7 @@ from pathlib import Path
 import dagster as dg
 
 from pipelines.dagster.names import DagsterNames, Job
-from pipelines.dagster.requests import ENDED, UNDER_WAY
-from pipelines.dagster.sensor_common import ticking
+from pipelines.dagster.requests import ENDED, UNDER_WAY, ticking
 from pipelines.dagster.tables import GROUP, PUBLISH, REFRESH
 from pipelines.feeds.files.catalog import Feed
 

@@ -1,15 +1,79 @@
-"""Requests of sensors for runs over batches: new partitions first, then a run for each stretch of partitions."""
+"""The common part of the sensors of a home, and their requests for runs over batches.
 
-from collections.abc import Iterable, Mapping, Sequence
+Sensors are on by default, and each notes when it looked. Anyone can edit a cursor on Dagster's pages, so its form is
+never trusted. A request adds new partitions first, then a run for each stretch of partitions.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any, TypeVar
 
 import dagster as dg
 
-from pipelines.dagster.names import DagsterNames
+from pipelines.dagster.names import DagsterNames, Job
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import printable_name
 from pipelines.home.counted import listed
 from pipelines.home.dagster_folder import BATCH_TAG, FILE_TAG
+from pipelines.home.sensor_ticks import forget_tick, note_tick
+from pipelines.ledger.failures import said_of
+
+Read = TypeVar("Read")
+Look = Callable[[dg.SensorEvaluationContext], dg.SensorResult | dg.SkipReason]
+
+
+def ticking(
+    names: DagsterNames,
+    home: Path,
+    name: str,
+    seconds: int,
+    says: str,
+    jobs: Sequence[Job] = (),
+    is_wanted: bool = True,
+) -> Callable[[Look], dg.SensorDefinition]:
+    """Return a decorator that makes a sensor from a function that looks once.
+
+    Args:
+        names: those of the home in Dagster.
+        seconds: the shortest time between two looks.
+        says: the description on the page of the sensor.
+        jobs: the jobs whose runs it may request.
+        is_wanted: False if the settings give it nothing to do; then it is off until a person switches it on.
+    """
+
+    if not is_wanted:
+        forget_tick(home, name)
+
+    def sensor_of(look: Look) -> dg.SensorDefinition:
+        @dg.sensor(
+            name=names.job(name),
+            jobs=list(jobs) or None,
+            minimum_interval_seconds=seconds,
+            default_status=dg.DefaultSensorStatus.RUNNING if is_wanted else dg.DefaultSensorStatus.STOPPED,
+            description=says,
+        )
+        def noted(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+            note_tick(home, name)
+            try:
+                return look(context)
+            except Exception as error:  # noqa: BLE001 - raised again without its text and its causes
+                said = said_of(error)
+            raise dg.Failure(said)  # outside the handler, or Dagster would keep the first error beside it
+
+        return noted
+
+    return sensor_of
+
+
+def understood(cursor: str | None, read: Callable[[Any], Read], otherwise: Read) -> Read:
+    """Return `read` of the cursor's JSON, or `otherwise` if the cursor is empty or has another form."""
+    try:
+        return read(json.loads(cursor)) if cursor else otherwise
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
+        return otherwise
+
 
 FILES_A_RUN = 200
 FILES_NAMED = 5

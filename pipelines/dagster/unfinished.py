@@ -17,8 +17,7 @@ import dagster as dg
 
 from pipelines.client.pace import pace_of
 from pipelines.dagster.names import DagsterNames, Job
-from pipelines.dagster.requests import ask_for, batches_under_way, result_of
-from pipelines.dagster.sensor_common import ticking, understood
+from pipelines.dagster.requests import ask_for, batches_under_way, result_of, ticking, understood
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.ledger.addresses import known_as
 from pipelines.ledger.home_batches import HomeBatches

@@ -7,8 +7,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.evidence.exported import Batch, rows_of, stage_exported
-from pipelines.evidence.files import MISSING, OTHER, PURGED, files
+from pipelines.evidence.files import MISSING, OTHER, PURGED, Batch, files, rows_of, stage_exported
 from pipelines.evidence.samples import add_both_sides, sample
 from pipelines.evidence.totals import FATES, stage_records, totals, without_rows
 from pipelines.evidence.written import Evidence, write_evidence

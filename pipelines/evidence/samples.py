@@ -8,7 +8,7 @@ import duckdb
 import orjson
 
 from fhir_service.interface.site import Site
-from pipelines.evidence.exported import rows_of
+from pipelines.evidence.files import rows_of
 from pipelines.home.counted import counted
 from pipelines.home.spill import is_whole
 from pipelines.ledger.manifests import runs_in

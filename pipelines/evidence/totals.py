@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.evidence.exported import rows_of
+from pipelines.evidence.files import rows_of
 from pipelines.ledger.states import MADE, UNDECIDED, in_sql
 from pipelines.session.session import Session
 

@@ -1,13 +1,13 @@
 """Dagster's own folder, `<home>/dagster`: its settings, written once, which the operator may change afterwards."""
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from fhir_service.paths import exists
-from pipelines.home.dagster_server import POSTGRES, at_server, is_on_disk
 from pipelines.home.files import written_whole
 from pipelines.home.folder import BadHome
 
@@ -234,3 +234,48 @@ def dagster_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str
 
 def is_set(environ: Mapping[str, str], name: str) -> bool:
     return environ.get(name, "").lower() in ("1", "yes", "true", "on")
+
+
+POSTGRES = "DAGSTER_POSTGRES_URL"
+"""The setting that names the database of Dagster's storage, for all hosts of one deployment."""
+DRIVER = "postgresql+psycopg2://"
+AT_SERVERS = ("postgres", "mysql")
+OWN_FOLDER = {"env": "DAGSTER_HOME"}
+
+
+def at_server(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Dagster's settings with its storage in PostgreSQL, and with paths for each host.
+
+    A run gets the daemon's settings, whose folder is on another host. The output of its steps goes to the log of its
+    code server, since the web pages could not show it.
+    """
+    storage = {"postgres": {"postgres_url": {"env": POSTGRES}}}
+    files = {
+        "module": "dagster._core.storage.root",
+        "class": "LocalArtifactStorage",
+        "config": {"base_dir": OWN_FOLDER},
+    }
+    prints = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
+    return {**said, "storage": storage, "local_artifact_storage": files, "compute_logs": prints}
+
+
+def is_on_disk(said: Mapping[str, Any]) -> bool:
+    """True if Dagster's settings keep its storage in files."""
+    storage = said.get("storage")
+    if not isinstance(storage, dict) or not storage:
+        return True
+    custom = storage.get("custom")
+    return not any(name in storage for name in AT_SERVERS) and (
+        not isinstance(custom, dict) or str(custom.get("class", "")).endswith("SqliteStorage")
+    )
+
+
+def problem_of(environ: Mapping[str, str]) -> str | None:
+    """Return a sentence if the address of the database cannot be used; None if it can, or if there is none."""
+    if not environ.get(POSTGRES):
+        return None
+    if not environ[POSTGRES].startswith(DRIVER):
+        return f"{POSTGRES} begins with no {DRIVER}, which is what Dagster's storage takes"
+    if find_spec("dagster_postgres") is None:
+        return f"{POSTGRES} needs dagster-postgres, which is not installed: pip install 'chartferry[cluster]'"
+    return None

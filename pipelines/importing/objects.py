@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipelines.home.counted import counted, word_for
+from pipelines.home.file_growth import QUIET
 from pipelines.home.objects import ObjectInbox
 from pipelines.home.stores import StoreUnusable
 from pipelines.ledger.tables import LedgerError
-from pipelines.receiving.growing_files import QUIET
 from pipelines.receiving.objects import TakenObjects, take_in
 from pipelines.session.session import Session
 from pipelines.session.waiting_files import LeftFile, WaitingFile

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
 from pipelines.home.batch import ReceivedFile, UnreadableFile, reason_of
+from pipelines.home.file_growth import WRITING, is_written
 from pipelines.home.objects import ExportObject, ObjectFindings, ObjectInbox
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Folder, StoreUnusable
 from pipelines.ledger.ledger import Ledger
-from pipelines.receiving.growing_files import WRITING, is_written
 from pipelines.receiving.stage import receive
 from pipelines.session.answered_rejects import feed_of
 

@@ -31,11 +31,11 @@ from pipelines.home.batch import (
     received_before,
     source_in,
 )
+from pipelines.home.file_growth import WRITING, is_written
 from pipelines.home.files import locked_folder, replace_whole, sha256_of, to_disk
 from pipelines.home.inbox import Inbox
 from pipelines.home.scratch import throwaway_folder
 from pipelines.ledger.home_batches import HomeBatches
-from pipelines.receiving.growing_files import WRITING, is_written
 from pipelines.receiving.receipt_times import moment_of_receipt, stamp
 
 BLOCK = 1 << 20

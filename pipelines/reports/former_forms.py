@@ -20,8 +20,7 @@ from fhir_service.paths import exists
 from pipelines.home import arrow
 from pipelines.ledger.manifests import runs_in
 from pipelines.reports.forms import NO_QUESTION, SIGN, AskedQuestion, ask_alike, content_name, with_options
-from pipelines.reports.score_files import ScoreFile, score_files
-from pipelines.reports.scores import counted_in
+from pipelines.reports.scores import ScoreFile, counted_in, score_files
 from pipelines.reports.sweep import BEFORE
 from pipelines.reports.words import ADDRESSES, addresses_of, canonical_of, rows_of
 

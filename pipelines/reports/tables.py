@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fhir_service.paths import is_folder, matching
-from pipelines.reports.views.columns import declared_type
+from pipelines.reports.views.compile import declared_type
 from pipelines.reports.views.definition import FILES_KEPT, SUFFIX, BadView, Column, View, columns_of, read_view
 from pipelines.reports.views.fhirpath import BadPath
 

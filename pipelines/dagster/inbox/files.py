@@ -11,8 +11,8 @@ from stat import S_ISREG
 from fhir_service.paths import is_folder
 from pipelines.home import file_growth
 from pipelines.home.batch import is_control
+from pipelines.home.file_growth import QUIET
 from pipelines.home.preparing import INBOX, check_mounted
-from pipelines.receiving.growing_files import QUIET
 
 BYTES_OF_MARK = 6
 LAIN_TOO_LONG = timedelta(hours=1)

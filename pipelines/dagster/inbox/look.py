@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.dagster.inbox.files import BYTES_OF_MARK, files_in, is_quiet, lain_for, mark_of, short_hash
-from pipelines.dagster.sensor_common import understood
+from pipelines.dagster.requests import understood
 from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.dagster.unfinished import pause
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
 from pipelines.home.batch import printable_name, reason_of
+from pipelines.home.file_growth import is_written
 from pipelines.home.inbox import LEADS_OUT, Inbox
 from pipelines.home.preparing import INBOX
 from pipelines.ledger.ledger import Ledger
-from pipelines.receiving.growing_files import is_written
 from pipelines.session.answered_rejects import feed_of
 from pipelines.session.ledger import ledger_of
 

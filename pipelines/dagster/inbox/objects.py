@@ -15,11 +15,11 @@ from pathlib import Path
 from pipelines.dagster.inbox.outside_inbox import ObjectLook, note_look
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.dagster_folder import INSECURE, STRICT, is_set
+from pipelines.home.file_growth import QUIET
 from pipelines.home.inbox import Inbox
 from pipelines.home.objects import ObjectFindings, ObjectInbox, lying_at
 from pipelines.home.stores import ListedObject, store_at
 from pipelines.ledger.failures import said_of
-from pipelines.receiving.growing_files import QUIET
 from pipelines.receiving.objects import TakenObject, take_in
 from pipelines.session.ledger import open_ledger
 from pipelines.session.opening import open_session

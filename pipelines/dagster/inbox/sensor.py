@@ -26,8 +26,7 @@ from pipelines.dagster.inbox.look import (
 )
 from pipelines.dagster.inbox.objects import Objects
 from pipelines.dagster.names import DagsterNames, Job
-from pipelines.dagster.requests import ask_for, batches_under_way, result_of
-from pipelines.dagster.sensor_common import ticking
+from pipelines.dagster.requests import ask_for, batches_under_way, result_of, ticking
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.inbox import Inbox
 from pipelines.session.ledger import ledger_of

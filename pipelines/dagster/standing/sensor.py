@@ -12,8 +12,8 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from pipelines.dagster.names import DagsterNames
+from pipelines.dagster.requests import ticking, understood
 from pipelines.dagster.run_resource import RESOURCE_KEY, workplace_of
-from pipelines.dagster.sensor_common import ticking, understood
 from pipelines.dagster.standing.verdicts import specs_of, verdicts_now, verdicts_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.counted import counted

@@ -14,17 +14,22 @@ from numpy.typing import NDArray
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.files.crosswalks import BadCrosswalk
-from pipelines.feeds.mapping.chunk import Cells, ChunkRows, RowForm, absent, array, single
-from pipelines.feeds.mapping.header import FirstLines, check_header
-from pipelines.feeds.mapping.values import (
+from pipelines.feeds.mapping.chunk import (
+    Cells,
+    ChunkRows,
+    RowForm,
     ValueMeans,
+    absent,
     all_true,
     amounts,
+    array,
     each_distinct,
     evaluate,
     evaluate_lists,
     objects_of,
+    single,
 )
+from pipelines.feeds.mapping.header import FirstLines, check_header
 from pipelines.feeds.reading.chunks import SourceRow, found_in
 from pipelines.feeds.terms.columns import (
     MISSING,

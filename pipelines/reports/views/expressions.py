@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import ClassVar
 
-from pipelines.reports.views.boundaries import boundary
 from pipelines.reports.views.definition import ConstantOf
 from pipelines.reports.views.fhir_types import PRIMITIVES, choices, elements, is_resource, is_type, with_type
 from pipelines.reports.views.fhirpath import (
@@ -29,6 +28,7 @@ from pipelines.reports.views.values import (
     as_list,
     as_number,
     as_text,
+    boundary,
     each,
     kept_elements,
     let,

@@ -14,8 +14,7 @@ from pipelines.home import arrow
 from pipelines.home.batch import reading_file
 from pipelines.home.counted import counted
 from pipelines.home.files import session
-from pipelines.reports.views.columns import TAG
-from pipelines.reports.views.compile import compile_view
+from pipelines.reports.views.compile import TAG, compile_view
 from pipelines.reports.views.definition import BadView, Select, View, columns_of, read_view
 from pipelines.reports.views.operators import told_by
 from pipelines.reports.views.values import quoted, quoted_name

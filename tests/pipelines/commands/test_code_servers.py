@@ -21,8 +21,8 @@ from pipelines.home.dagster_folder import (
     check_at_server,
     prepare_served_dagster,
     prepare_shared_dagster,
+    problem_of,
 )
-from pipelines.home.dagster_server import problem_of
 from pipelines.home.exits import BadSetting
 from pipelines.home.folder import BadHome
 from pipelines.session.clinics import CodeServer, read_clinics, read_code_servers, shared_environment
@@ -183,7 +183,7 @@ def test_an_address_of_the_storage_that_dagster_does_not_take_is_reported_in_one
     assert problem_of(STORAGE) is None
     said = "DAGSTER_POSTGRES_URL begins with no postgresql+psycopg2://, which is what Dagster's storage takes"
     assert problem_of({"DAGSTER_POSTGRES_URL": "postgresql://dagster:secret@db/dagster"}) == said
-    monkeypatch.setattr("pipelines.home.dagster_server.find_spec", lambda name: None)
+    monkeypatch.setattr("pipelines.home.dagster_folder.find_spec", lambda name: None)
     assert problem_of(STORAGE) == (
         "DAGSTER_POSTGRES_URL needs dagster-postgres, which is not installed: pip install 'chartferry[cluster]'"
     )

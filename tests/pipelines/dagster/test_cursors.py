@@ -14,7 +14,7 @@ from pipelines.dagster.alerts import AlertMemory
 from pipelines.dagster.command_line import SensorMemory
 from pipelines.dagster.inbox import look
 from pipelines.dagster.inbox.look import SeenFiles
-from pipelines.dagster.sensor_common import understood
+from pipelines.dagster.requests import understood
 from pipelines.definitions import build_definitions
 from pipelines.ledger.ledger import Ledger
 from tests.support.publishing import few_tables

@@ -15,10 +15,10 @@ import pytest
 
 from pipelines.feeds.files.catalog import Feed, load_feeds
 from pipelines.home.batch import UnreadableFile
+from pipelines.home.file_growth import is_written
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.lease import utc_text
 from pipelines.receiving import stage
-from pipelines.receiving.growing_files import is_written
 from pipelines.receiving.stage import receive
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipelines.reports.publication import PublicationError
-from pipelines.reports.score_files import score_files
+from pipelines.reports.scores import score_files
 from pipelines.validation.scoring import COUNTED, KNOWN
 from tests.support.publishing import START, World, carry_over, publish_only
 
