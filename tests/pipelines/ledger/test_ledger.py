@@ -19,6 +19,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.reject_state import close_answered
 from pipelines.ledger.rows import KnownRecord, Outcome, Reason, Reject, Repeat, reject_id
 from pipelines.ledger.standing import undone_at
+from pipelines.ledger.states import RowState
 from pipelines.ledger.tables import LedgerError
 from tests.pipelines.conftest import NOON, Clock
 from tests.support.ledgers import OF, PAID, TARGET, intent, start, states
@@ -166,6 +167,22 @@ def test_a_record_that_is_changed_on_its_line_keeps_its_first_outcome_there(ledg
         change(5, "payments-b", "h3")
     assert ledger.row_counts(TARGET, "payments-a") == {"created": (1, 1050)}
     assert ledger.row_counts(TARGET, "payments-b") == {"updated": (1, 1050)}
+
+
+@pytest.mark.parametrize(("came", "counted"), [("updated", "updated"), ("refused", "skipped")])
+def test_a_row_that_was_noted_and_then_changed_its_record_counts_by_what_came_of_that(
+    ledger: Ledger, came: RowState, counted: str
+) -> None:
+    """LEDGER-02: as by `import --remap` of rows that were skipped, also after a later file has changed the record."""
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent("k1", 2, "payments-a")])
+        ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201)])
+        ledger.note_repeats(TARGET, *OF, "payments-b", [Repeat(5, "k1", "skipped", "id-1", "p1", PAID, 1050)])
+        for line, batch, state in ((5, "payments-b", came), (2, "payments-a", "updated")):
+            intend_change(ledger, lease, *OF, [(1, intent("k1", line, batch, f"h{line}"))])
+            ledger.settle(TARGET, *OF, [Outcome("k1", 1, state, "id-1", 200)])
+    assert ledger.row_counts(TARGET, "payments-b") == {counted: (1, 1050)}
+    assert ledger.row_counts(TARGET, "payments-a") == {"created": (1, 1050)}
 
 
 @pytest.mark.parametrize(
