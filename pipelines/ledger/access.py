@@ -181,6 +181,12 @@ class LedgerAccess:
         finally:
             within.at, within.telling = None, False
 
+    def read_journal(self) -> None:
+        """Read the journal of a ledger in a file, whole. Raises `LedgerError` for a line or segment that is damaged."""
+        if isinstance(self._in_step, BesideFile):
+            with self.transaction():  # so that no other process closes a segment meanwhile
+                self._in_step.journal.read_whole()
+
     def copy_journal(self) -> None:
         """Add new lines of a server's journal to its copies. Raises `OSError`, `LedgerError`."""
         in_step = self._in_step

@@ -173,6 +173,11 @@ class Journal:
                     yield line, after_it
                     position = after_it
 
+    def read_whole(self) -> None:
+        """Read every line that a lost ledger would be made of. Raises `LedgerError` as `lines` does."""
+        for _ in self.lines(self.start()):
+            pass
+
     def newest_at(self) -> str:
         """Return the moment of the newest whole line, read without the tables; empty text if none can be read."""
         try:

@@ -90,7 +90,11 @@ def verify_target(
 
 
 def verify_and_write(session: Session, batch_id: str | None, whole: bool) -> VerifyResult:
-    """Compare as `verify_target` does, and write all differences to a file in the home, if that is possible."""
+    """Compare as `verify_target` does, and write all differences to a file in the home, if that is possible.
+
+    Raises also `LedgerError`: a line of the journal is damaged.
+    """
+    session.ledger.read_journal()
     verified = verify_target(session, batch_id, whole=whole)
     try:
         verified.file = verified.differences.write(session.home)

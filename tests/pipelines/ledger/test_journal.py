@@ -20,6 +20,7 @@ from pipelines.ledger.rows import Outcome, Reject
 from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError
 from tests.pipelines.conftest import Clock
 from tests.support.earlier import make_earlier
+from tests.support.exports import tasks
 from tests.support.journals import a_history, leave_closed, lose, send
 from tests.support.ledgers import OF, TARGET, intent, start, states
 from tests.support.replaying import journal_of, rows_of
@@ -107,6 +108,20 @@ def test_a_damaged_line_that_others_follow_is_named_and_nothing_is_guessed(path:
     journal.write_bytes(b"".join([lines[0], b"{" + lines[1][2:], *lines[2:]]))
     with pytest.raises(LedgerError, match=r"journal\.ndjson: the line behind number 0 is damaged: restore the file"):
         Ledger.open(path)
+    journal.write_bytes(whole)
+
+
+def test_verify_reads_the_whole_journal_and_names_a_damaged_line(home, target, asked, chartferry) -> None:
+    """CLI-CMD-17: the ledger does not need the line, but would be made of it if it were lost."""
+    tasks(home, "k1", "k2")
+    asked("import")
+    assert chartferry("verify")[0] == 0
+    journal = home / "journal.ndjson"
+    whole = journal.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:3], b"[" + lines[3][1:], *lines[4:]]))
+    code, _, said = chartferry("verify")
+    assert (code, "journal.ndjson: the line behind number 2 is damaged" in said) == (6, True)
     journal.write_bytes(whole)
 
 
