@@ -18,7 +18,7 @@ from pipelines.reports.results import RESULT
 from pipelines.reports.scores import scores_of_home
 from pipelines.reports.service_data import CHARGES, stage_told
 from pipelines.reports.sweep import FILES, OVERLAP, QUESTIONNAIRE, Sweep, known_in, whole_readings
-from pipelines.reports.tables import staging_selects
+from pipelines.reports.tables import VIEWED, staging_selects
 from pipelines.reports.words import named_in, rows_of
 
 MACROS = (
@@ -64,16 +64,8 @@ SENDING_TIMES = {
 """The macro that returns the time of sending, for records without a time of their own, or hides it."""
 
 
-OTHERS = {
-    "read_results": RESULT,
-    "read_responses": "QuestionnaireResponse",
-    "read_questionnaires": QUESTIONNAIRE,
-    "read_claims": "Claim",
-    "read_payments": "PaymentNotice",
-    "read_tasks": "Task",
-}
+READ = {relation: resource_type for resource_type, relation in VIEWED.items()} | {"read_claims": "Claim"}
 """The relations that staging reads, with the type of their resources, which were read from the target."""
-READ = ("sweep", *OTHERS)
 RULE = pa.schema([(name, pa.string()) for name in ("rule_id", "sentence", "basis", "advice")])
 NAMING = (
     # FHIR ids only: `said` is a text of other systems, which may say anything.
@@ -146,7 +138,6 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_pa
     table `score`. Raises `BrokenTable` for a rule of a score.
     """
     batches = home / "batches"
-    db.register("sweep", known_in(db, sweep.path))
     for name, ids, of_files, nothing in (
         ("sent", OF_TARGET, SENT, NOTHING_SENT),
         ("ready", WITHOUT_AN_END, READY, NOTHING_READY),
@@ -156,7 +147,7 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_pa
         db.register(name, db.sql(of_files, params=[files]) if files else db.sql(nothing))
     warned = _files_of_runs(matching(batches, "*-*"), "warnings.parquet", sweep.target)
     db.register("warned", db.sql(WARNED, params=[warned]) if warned else db.sql(NOTHING_WARNED))
-    for name, resource_type in OTHERS.items():
+    for name, resource_type in READ.items():
         found = known_in(db, sweep.path.with_name(FILES[resource_type][0]))
         db.register(name, found.union(db.sql(CONTAINED)) if resource_type == RESULT else found)
     db.execute("CREATE TEMP TABLE whole_reading (resource_type VARCHAR, began_at TIMESTAMPTZ, shows_until TIMESTAMPTZ)")

@@ -125,11 +125,15 @@ def look(inbox: Path, before: SeenFiles, by: LookContext, seconds: float = SECON
 
     Files that remain after `seconds` of hashing, or after `FILES_A_LOOK` files, are left to the next look.
     """
-    until, found = time.monotonic() + seconds, InboxLook(feeds=short_hash(_settled_by(by)))
+    links = by.inbox.links if by.inbox else ()
+    # If a feed or a setting of links changes, the files that were left are looked at again.
+    found = InboxLook(feeds=short_hash([*(each.hash for each in by.catalog.feeds), *map(str, links)]))
+    until = time.monotonic() + seconds
     left = before.left if before.feeds == found.feeds else ()
     for path, about in files_in(inbox):
         mark = mark_of(path, about)
-        known = _due_in_time(before.asked.get(mark), by.now)
+        if known := before.asked.get(mark):  # a request made while the clock was ahead is due after its usual pause
+            known = replace(known, due=min(known.due, _due_after(known.tries, by.now)))
         if mark in left:
             found.left.add(mark)
         elif known is None and mark not in before.still and not is_quiet(path, about, by.now):
@@ -149,12 +153,6 @@ def warnings_of(found: InboxLook) -> Iterator[str]:
         yield f"{printable_name(name)}: {LEADS_OUT}; left where it is"
     for name, why in islice(found.unreadable.items(), NAMES_SAID):
         yield f"{printable_name(name)} cannot be read: {why}; it is left where it is, and tried again"
-
-
-def _settled_by(by: LookContext) -> Iterator[str]:
-    """Yield the settings that decide which files are left. When they change, those files are looked at again."""
-    yield from (each.hash for each in by.catalog.feeds)
-    yield from map(str, by.inbox.links if by.inbox else ())
 
 
 def _not_now(mark: str, known: FileRequests | None, found: InboxLook) -> None:
@@ -205,11 +203,6 @@ def _ask(feed: Feed, mark: str, batch_id: str, known: FileRequests, by: LookCont
 
 def _due_after(tries: int, now: datetime) -> int:
     return int((now + pause(max(0, tries - 1))).timestamp())
-
-
-def _due_in_time(known: FileRequests | None, now: datetime) -> FileRequests | None:
-    """Return a file's earlier requests. A request made while the clock was ahead is due after its usual pause."""
-    return known and replace(known, due=min(known.due, _due_after(known.tries, now)))
 
 
 def _feed(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:

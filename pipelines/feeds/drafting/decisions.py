@@ -5,7 +5,7 @@ Values are shown to the person who decides, and go nowhere else.
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from pipelines.feeds.drafting.entries import FeedEntry, Line, as_toml
 from pipelines.feeds.drafting.seen_column import SeenColumn
@@ -27,11 +27,11 @@ def lines_with_answers(lines: Sequence[Line], ask: Ask) -> list[Line]:
     done = 0
     is_over = False
     for line in (_as_its_proposal(line, taken) for line in lines):
-        if isinstance(line, FeedEntry) and any(_is_settled(line, other) for other in found):
+        own = _taken_from(lines, taken)
+        if isinstance(line, FeedEntry) and (
+            any(_is_settled(line, other) for other in found) or _is_replaced(line, own)
+        ):
             number -= bool(line.doubt) and not line.goes_with
-            continue
-        if isinstance(line, FeedEntry) and not line.goes_with and (line.section, line.key) in _taken_from(lines, taken):
-            number -= bool(line.doubt)
             continue
         if isinstance(line, FeedEntry) and line.doubt and not is_over and (line.is_active or not line.goes_with):
             done += 1
@@ -47,11 +47,7 @@ def lines_with_answers(lines: Sequence[Line], ask: Ask) -> list[Line]:
             continue
         found.append(line)
     own = _taken_from(lines, taken)
-    return [
-        line
-        for line in found
-        if not isinstance(line, FeedEntry) or line.goes_with or (line.section, line.key) not in own
-    ]
+    return [line for line in found if not _is_replaced(line, own)]
 
 
 def _as_its_proposal(line: Line, taken: Mapping[str, bool]) -> Line:
@@ -59,6 +55,11 @@ def _as_its_proposal(line: Line, taken: Mapping[str, bool]) -> Line:
     if not isinstance(line, FeedEntry) or line.goes_with not in taken:
         return line
     return line._replace(is_active=True) if taken[line.goes_with] else line._replace(doubt="")
+
+
+def _is_replaced(line: Line, own: Collection[tuple[str, str]]) -> bool:
+    """True if an accepted proposal has the key of a line. own: the keys of accepted proposals."""
+    return isinstance(line, FeedEntry) and not line.goes_with and (line.section, line.key) in own
 
 
 def _taken_from(lines: Sequence[Line], taken: Mapping[str, bool]) -> set[tuple[str, str]]:

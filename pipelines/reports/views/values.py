@@ -96,8 +96,7 @@ def fresh() -> str:
 
 def let(sql: str, body: Callable[[str], str]) -> str:
     """Return the SQL of `body` with a variable for `sql`, which is then written and computed only once."""
-    name = fresh()
-    return f"list_transform([{sql}], lambda {name}: {body(name)})[1]"
+    return f"{each(f'[{sql}]', body)}[1]"
 
 
 def let_both(one: str, other: str, body: Callable[[str, str], str]) -> str:
