@@ -14,9 +14,8 @@ from uuid import NAMESPACE_URL, uuid5
 import httpx
 
 from pipelines.client.addresses import is_at, with_whole_links
-from pipelines.client.answers import ask
 from pipelines.client.capabilities import Capabilities, capabilities_of
-from pipelines.client.connections import client_for, why_of
+from pipelines.client.connections import ask, client_for, why_of
 from pipelines.client.identifiers import NOBODY, search_token
 from pipelines.client.pace import PATIENT, Attempts, RetryPauses
 from pipelines.client.profiles import PLAIN, Profile

@@ -3,7 +3,7 @@
 
 A connection that has received more than its answer is never used again: the next request would take the rest for its
 own answer, and so the id of another resource for that of its create. httpx ensures neither, so this module has its own
-transport.
+transport. An answer is read whole, with a limit of memory too: some answers never end.
 """
 
 import ssl
@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from ipaddress import ip_address
+from math import inf
 from typing import Any
 from urllib.request import getproxies
 
@@ -19,7 +20,7 @@ import httpcore
 import httpx
 
 from pipelines.client.addresses import is_loopback
-from pipelines.client.replies import TimedOut
+from pipelines.client.replies import TimedOut, UnknownOutcome
 from pipelines.home.exits import BadSetting
 
 IDLE_SECONDS = 2.0
@@ -236,3 +237,40 @@ def _check(late: str) -> None:
     """Raise `TimedOut` if this thread has no time left. late: words for what the target did not do."""
     if time.monotonic() > _of_thread.ends:
         raise TimedOut(f"{late} within {_of_thread.seconds:g} seconds")
+
+
+MOST_BYTES = 128 << 20
+"""The most bytes of an unpacked answer: many times a page of 1,000 resources."""
+TIMEOUTS = 2
+"""The number of timeouts for a whole answer with its head: one timeout alone begins anew with each byte."""
+ABOUT_THE_BYTES = (b"content-encoding", b"content-length", b"transfer-encoding")
+READ = httpx.ByteStream(b"")
+"""Replaces an answer's stream, which refers back to the answer: that circle would keep whole bundles in memory."""
+
+
+class TooLarge(UnknownOutcome):
+    """The answer is larger than any expected one."""
+
+    final = True
+
+
+class Packed(UnknownOutcome):
+    """The answer is compressed several times, unasked: a few bytes of it may unpack to more than memory holds."""
+
+    final = True
+
+
+def ask(http: httpx.Client, method: str, url: str, **given: Any) -> httpx.Response:
+    """Send a request and return its answer. Raises as httpx does, and `Late`, `TooLarge` and `Packed`."""
+    begin(TIMEOUTS * (http.timeout.read or inf))
+    content = bytearray()
+    with http.stream(method, url, **given) as answer:
+        if len(answer.headers.get_list("content-encoding", split_commas=True)) > 1:
+            raise Packed("its answer is packed more than once")
+        for part in answer.iter_bytes():
+            content += part
+            if len(content) > MOST_BYTES:
+                raise TooLarge(f"its answer is larger than {MOST_BYTES >> 20} MiB")
+    answer.stream = READ
+    headers = [pair for pair in answer.headers.raw if pair[0].lower() not in ABOUT_THE_BYTES]
+    return httpx.Response(answer.status_code, headers=headers, content=bytes(content))

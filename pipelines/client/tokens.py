@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from pipelines.client.addresses import is_at
-from pipelines.client.answers import ask
-from pipelines.client.connections import why_of
+from pipelines.client.connections import ask, why_of
 from pipelines.client.pace import Attempts, RetryPauses
 from pipelines.client.replies import NotSent, UnknownOutcome, object_of, retry_after
 from pipelines.client.signing import SigningKey

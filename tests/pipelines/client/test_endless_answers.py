@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pipelines.client import answers
+from pipelines.client import connections
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import RetryPauses
 from pipelines.client.replies import NotSent, TargetUnusable, TimedOut, UnknownOutcome
@@ -137,7 +137,7 @@ def test_a_token_that_arrives_a_byte_at_a_time_is_given_up(server: Any) -> None:
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
 def test_an_answer_larger_than_any_is_given_up_at_once(encoding: str, server: Any, monkeypatch: Any) -> None:
     """LEDGER-11: also one that is packed small."""
-    monkeypatch.setattr(answers, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(connections, "MOST_BYTES", 1 << 20)
     whole = (SECRET * 200_000).encode()
     server.encoding, server.whole = encoding, gzip.compress(whole) if encoding == "gzip" else whole
     client = client_of(server, Credentials(token="t"))
