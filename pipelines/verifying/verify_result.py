@@ -36,7 +36,7 @@ MEANING = {
     "unknown": (
         "made by an importer, but in no row of this ledger; if the ledger was lost, run chartferry verify --adopt"
     ),
-    "not sent": "planned, and not sent yet; import their file again, or run chartferry import --again BATCH",
+    "not sent": "planned, and not sent yet; chartferry import goes on with their batch",
     "in doubt": "sent, with an unknown outcome; run chartferry doubts resolve",
 }
 """The sentence about each kind of difference, and what to do."""
