@@ -25,14 +25,17 @@ from pipelines.corrections.undo_result import UndoResult
 from pipelines.corrections.unfinished_batches import end_unfinished, give_up_unsent, is_unfinished
 from pipelines.ledger.former_versions import (
     FormerVersion,
+    earlier_versions,
     intend_withdrawal,
     standing_again,
     undone,
     withdrawal_given_up,
+    withdrawn,
 )
 from pipelines.ledger.lease import Lease
 from pipelines.loading.changes import Changes
 from pipelines.loading.ownership import NOT_OURS, KnownResource
+from pipelines.loading.row import PostResult
 from pipelines.session.session import Session
 
 ROWS_A_COMMIT = 64
@@ -58,6 +61,8 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> UndoResult:
             _undo_piece(session, lease, piece, done)
             if done.unusable:
                 break
+        if not (dry_run or done.unusable):
+            _undo_replaced(session, lease, batch_id, done)
         for record, later in changed_since(session, batch_id):
             done.leave(
                 record, f"{record.resource}: the later batch {later} has changed it, and a change cannot be taken back"
@@ -111,12 +116,12 @@ def _undo_some(session: Session, lease: Lease, records: Piece, done: UndoResult,
     at_once = changes.take_back_together(made, bundle) if bundle else {}
     with threads(session.pace.at_once, "undo") as pool:
         posted = list(pool.map(lambda each: at_once.get(each.resource_id) or changes.take_back(each), made))
-    withdrawn, missing, refused = list[FormerVersion](), list[FormerVersion](), list[FormerVersion]()
+    back, missing, refused = list[FormerVersion](), list[FormerVersion](), list[FormerVersion]()
     for version, each in zip(versions, posted, strict=True):
         record = by_key[version.key]
         done.unusable = done.unusable or each.unusable
         if each.result.state == "undone":
-            withdrawn.append(version)
+            back.append(version)
             done.take(record)
         elif each.result.status == GONE:
             missing.append(version)
@@ -125,14 +130,40 @@ def _undo_some(session: Session, lease: Lease, records: Piece, done: UndoResult,
         else:
             if each.result.state == "refused":
                 refused.append(version)
-            unclear = NO_CLEAR_ANSWER if each.result.state == "in_doubt" else "not done"
-            done.leave(record, f"{record.resource}: {f'HTTP {each.result.status}' if each.result.status else unclear}")
-    undone(session.ledger, session.target, withdrawn)
+            done.leave(record, f"{record.resource}: {_why_not(each)}")
+    undone(session.ledger, session.target, back)
     if refused:
         withdrawal_given_up(session.ledger, session.target, refused)
     if missing:
         of_missing = [by_key[version.key]._replace(resource_id=version.resource_id) for version in missing]
         _undo_moved(session, lease, of_missing, missing, others, done)
+
+
+def _why_not(posted: PostResult) -> str:
+    if posted.result.status:
+        return f"HTTP {posted.result.status}"
+    return NO_CLEAR_ANSWER if posted.result.state == "in_doubt" else "not done"
+
+
+def _undo_replaced(session: Session, lease: Lease, batch_id: str, done: UndoResult) -> None:
+    """Take back what records of the batch have replaced, if its load was cut off before it could."""
+    ledger, batch = session.ledger, session.ledger.known_batch(session.target, batch_id)
+    of = (session.target, batch["source"], batch["resource_type"])
+    standing = earlier_versions(ledger, *of)
+    known = ledger.known(*of, {version.key for version in standing})
+    replaced = [
+        version
+        for version in standing
+        if known[version.key].batch_id == batch_id and known[version.key].generation > version.generation
+    ]
+    changes = Changes(session.connection.client, partial(ledger.confirm, lease), owner_of(session, *of[1:]))
+    with threads(session.pace.at_once, "undo") as pool:
+        for version, posted in zip(replaced, pool.map(changes.take_back, map(KnownResource.of, replaced)), strict=True):
+            done.unusable = done.unusable or posted.unusable
+            if posted.result.state == "undone":
+                withdrawn(ledger, session.target, [version])
+            else:
+                done.leave(version, f"{version.resource}: {_why_not(posted)}")
 
 
 def _undo_moved(

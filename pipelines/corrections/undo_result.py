@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNUSABLE
+from pipelines.ledger.former_versions import FormerVersion
 from pipelines.ledger.rows import RecordRow
 from pipelines.runs.lines import first_of
 
@@ -43,7 +44,7 @@ class UndoResult:
         if self.taken <= LISTED:
             self.taken_back[record.name] = record.resource
 
-    def leave(self, record: RecordRow, why: str) -> None:
+    def leave(self, record: RecordRow | FormerVersion, why: str) -> None:
         self.not_taken += 1
         if self.not_taken <= LISTED:
             self.left[record.name] = why

@@ -77,6 +77,15 @@ class FormerVersion(NamedTuple):
     patient_id: str | None
     fate: str
 
+    @property
+    def name(self) -> str:
+        """Return the row's name for people: `<batch>:<line>`."""
+        return f"{self.batch_id}:{self.line}"
+
+    @property
+    def resource(self) -> str:
+        return f"{self.resource_type}/{self.resource_id}"
+
 
 # -- changing known records
 

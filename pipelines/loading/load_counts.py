@@ -59,7 +59,7 @@ class LoadCounts:
     waits_for: other batches that hold lanes of rows; those rows are left for a later run.
     unusable: the reason why the load ended early; rows without an outcome are left for the next run.
     parts_left: parts without an outcome; their counts are those of their last heartbeat.
-    left_standing: True if the target could not be used before superseded responses were taken back.
+    left_standing: True if superseded responses could not be taken back, or looked for, and are left to the next run.
     undecided: states, by key, of counted rows without an outcome, which may get one in this load. Left out of reports.
     """
 

@@ -48,7 +48,7 @@ def update_tasks(book: Book, updates: Sequence[tuple[AcceptedRow, KnownRecord]])
 def take_back_superseded(book: Book) -> None:
     """Take back superseded versions, of this run or of an earlier one that ended before it could.
 
-    If the target could not be used, the load notes that they are left to the next run.
+    If the target could not be used, or asked for one that is not under its id, they are left to the next run.
     """
     if book.load.resource not in TAKEN_BACK:
         return
@@ -59,7 +59,7 @@ def take_back_superseded(book: Book) -> None:
     }
     if not book.loaded.unusable:
         _take_all_back(book, old)
-    book.loaded.left_standing = bool(old and book.loaded.unusable)
+    book.loaded.left_standing |= bool(old and book.loaded.unusable)
 
 
 def _take_all_back(book: Book, old: Mapping[FormerVersion, KnownResource]) -> None:
@@ -104,7 +104,8 @@ def _there(
     try:
         found = places(book.load.client, book.load.owner.identity, [old[version].value for version in versions])
     except NoResult:
-        return {}  # the next run takes them back
+        book.loaded.left_standing = True
+        return {}
     return {version: found[old[version].value] for version in versions}
 
 

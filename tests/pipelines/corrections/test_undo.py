@@ -371,3 +371,21 @@ def test_undo_counts_the_records_that_later_files_replaced(home, target, asked, 
     assert out.endswith(
         "0 taken back, 0 not\n2 superseded or loaded again by later files: the resources of those files stay\n"
     )
+
+
+def test_undo_takes_back_also_what_an_import_that_was_cut_off_had_replaced(home, target, asked, chartferry):
+    """LEDGER-01, LEDGER-08: the target went away between the new response and the end of the old one."""
+    target.additions = False
+    target.stored["q1"] = QUESTIONS
+    feed_file(home, "answers", 'kind = "answers"\nfiles = ["answers*.csv"]\nchanged = "supersede"\n', ANSWERS)
+    put(home, "answers-1.csv", ANSWERS + "r1,p1,q1,1,first\n")
+    asked("import")
+    put(home, "answers-2.csv", ANSWERS + "r1,p1,q1,1,second\n")
+    target.put_faults = ["lost_before"] * 50
+    [batch] = asked("import")["batches"]
+    assert asked("undo", batch["batch_id"])["exit_code"] == 6
+    target.put_faults = []
+    done = asked("undo", batch["batch_id"])
+    assert (done["taken"], done["not_taken"], done["exit_code"]) == (1, 0, 0)
+    assert [body["status"] for body in target.of("QuestionnaireResponse")] == ["entered-in-error"] * 2
+    assert chartferry("verify")[0] == 0
