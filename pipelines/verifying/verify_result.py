@@ -34,7 +34,8 @@ MEANING = {
     "shared": "several rows of the ledger name one resource",
     "double": "second copies that the ledger does not know; if nobody else made them, take them back in the chart",
     "unknown": (
-        "made by an importer, but in no row of this ledger; if the ledger was lost, run chartferry verify --adopt"
+        "made by an importer, but in no row of this ledger; if the ledger was lost, run chartferry verify --adopt (what"
+        " was made of files that were purged before stays unknown)"
     ),
     "not sent": "planned, and not sent yet; chartferry import goes on with their batch",
     "in doubt": "sent, with an unknown outcome; run chartferry doubts resolve",
