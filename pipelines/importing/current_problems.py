@@ -61,7 +61,7 @@ class FeedProblems:
         """Return the open rejects by age, in words; None if there are none."""
         if not self.rejects.total():
             return None
-        ages = ", ".join(f"{self.rejects[age]:,} {age}" for age in ALL_AGES if self.rejects[age])
+        ages = ", ".join(f"{age} ({self.rejects[age]:,})" for age in ALL_AGES if self.rejects[age])
         return f"{counted(self.rejects.total(), 'reject is', 'rejects are')} open: {ages}"
 
 

@@ -77,7 +77,7 @@ def test_problems_are_named_feed_by_feed(home: Home) -> None:
     assert found["payments"].failed == {"payments-bad": "bad.csv: it is not UTF-8"}
     assert found["payments"].unfinished == []
     assert found["payments"].rejects == {"1 to 7 days": 1}
-    assert found["payments"].open_rejects() == "1 reject is open: 1 1 to 7 days"
+    assert found["payments"].open_rejects() == "1 reject is open: 1 to 7 days (1)"
     assert found["tasks"].open_rejects() is None
     assert found["tasks"].doubts == {"tasks-doubt": 3}
     assert found["tasks"].unfinished == ["tasks-left"]
