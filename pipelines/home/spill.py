@@ -109,7 +109,7 @@ def is_whole(path: Path) -> bool:
     """True if a Parquet file was not cut short since it was written."""
     try:
         pq.read_metadata(path)
-    except (pa.ArrowInvalid, OSError):
+    except (ValueError, OSError):
         return False
     return True
 
