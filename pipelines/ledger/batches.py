@@ -294,9 +294,9 @@ def _outcomes() -> Select[Any]:
     stands = select(record.key).where(*(record[name] == version[name] for name in ON_LINE)).exists()
     # For a batch without records, such as that of a file that came before, no key is looked up.
     has_records = select(record.key).where(record.batch_no == here).exists()
-    # A record that was changed or taken back here, then loaded from another line, had an outcome before that.
-    is_later = version.state.in_(("updated", "superseded", "undone"))
-    left = select(case((is_later, _first_of(t.versions)), else_=version.state), version.amount_cents)
+    # A record that was changed, or taken back and loaded again, here and then from another line, had an outcome before.
+    was_here = version.fate.is_not(None)
+    left = select(case((was_here, _first_of(t.versions)), else_=version.state), version.amount_cents)
     left = left.where(version.batch_no == here, t.IS_OUTCOME, ~and_(has_records, stands))
     lines = own.union_all(left).subquery().c
     outcome = case((lines.state == "undone", "adopted"), else_=lines.state).label("outcome")

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.doubts import undecided
-from pipelines.ledger.former_versions import intend_change, restore
+from pipelines.ledger.former_versions import intend_change, plan_anew, restore
 from pipelines.ledger.lease import Holder, LeaseLost, is_dead, this_machine, utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.reject_state import close_answered
@@ -167,6 +167,19 @@ def test_a_record_that_is_changed_on_its_line_keeps_its_first_outcome_there(ledg
         change(5, "payments-b", "h3")
     assert ledger.row_counts(TARGET, "payments-a") == {"created": (1, 1050)}
     assert ledger.row_counts(TARGET, "payments-b") == {"updated": (1, 1050)}
+
+
+def test_a_row_that_was_loaded_again_counts_by_its_first_outcome_after_a_later_file_too(ledger: Ledger) -> None:
+    """LEDGER-02: as by `undo`, `import --again` and a file that updates the record."""
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent("k1", 2, "payments-a")])
+        ledger.settle(TARGET, *OF, [Outcome("k1", 1, "adopted", "id-1", 200)])
+        plan_anew(ledger, lease, [(*OF, "k1", 1)], "withdrawn")
+        ledger.settle(TARGET, *OF, [Outcome("k1", 2, "created", "id-2", 201)])
+        before = ledger.row_counts(TARGET, "payments-a")
+        intend_change(ledger, lease, *OF, [(2, intent("k1", 5, "payments-b", "h2", 2))])
+        ledger.settle(TARGET, *OF, [Outcome("k1", 2, "updated", "id-2", 200)])
+    assert ledger.row_counts(TARGET, "payments-a") == before == {"adopted": (1, 1050)}
 
 
 @pytest.mark.parametrize(("came", "counted"), [("updated", "updated"), ("refused", "skipped")])
