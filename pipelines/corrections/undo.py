@@ -27,6 +27,7 @@ from pipelines.ledger.former_versions import (
     FormerVersion,
     earlier_versions,
     intend_withdrawal,
+    is_superseded,
     standing_again,
     undone,
     withdrawal_given_up,
@@ -154,7 +155,7 @@ def _undo_replaced(session: Session, lease: Lease, batch_id: str, done: UndoResu
     replaced = [
         version
         for version in standing
-        if known[version.key].batch_id == batch_id and known[version.key].generation > version.generation
+        if is_superseded(version, record := known.get(version.key)) and record and record.batch_id == batch_id
     ]
     changes = Changes(session.connection.client, partial(ledger.confirm, lease), owner_of(session, *of[1:]))
     with threads(session.pace.at_once, "undo") as pool:

@@ -12,8 +12,8 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import HeldRight
 from pipelines.ledger.reject_state import open_unanswered
-from pipelines.ledger.rows import Intent
-from pipelines.ledger.states import NOT_MADE, UNDECIDED, in_sql
+from pipelines.ledger.rows import Intent, KnownRecord
+from pipelines.ledger.states import LANDED, NOT_MADE, UNDECIDED, in_sql
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import verb
 
@@ -85,6 +85,11 @@ class FormerVersion(NamedTuple):
     @property
     def resource(self) -> str:
         return f"{self.resource_type}/{self.resource_id}"
+
+
+def is_superseded(version: FormerVersion, record: KnownRecord | None) -> bool:
+    """True if the record is there in a later generation. A version of the same generation waits for an undo."""
+    return record is not None and record.generation > version.generation and record.state in (*LANDED, "undone")
 
 
 # -- changing known records

@@ -11,9 +11,9 @@ from typing import Any
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.replies import NoResult
 from pipelines.client.threads import threads
-from pipelines.ledger.former_versions import FormerVersion, earlier_versions, withdrawn
+from pipelines.ledger.former_versions import FormerVersion, earlier_versions, is_superseded, withdrawn
 from pipelines.ledger.rows import KnownRecord
-from pipelines.ledger.states import LANDED, UNDECIDED
+from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.book import Book
 from pipelines.loading.changes import Changes
 from pipelines.loading.ownership import GIVEN_AGAIN, GONE, KnownResource, places
@@ -54,9 +54,7 @@ def take_back_superseded(book: Book) -> None:
         return
     standing = earlier_versions(book.load.ledger, *book.load.of)
     known = book.load.ledger.known(*book.load.of, {version.key for version in standing})
-    old = {
-        version: KnownResource.of(version) for version in standing if _is_superseded(version, known.get(version.key))
-    }
+    old = {version: KnownResource.of(version) for version in standing if is_superseded(version, known.get(version.key))}
     if not book.loaded.unusable:
         _take_all_back(book, old)
     book.loaded.left_standing |= bool(old and book.loaded.unusable)
@@ -118,8 +116,3 @@ def _made(book: Book, updates: Sequence[tuple[AcceptedRow, KnownRecord]]) -> lis
     begun = [record.key for _, record in updates if record.state in UNDECIDED]
     before = {each.key: each.patient_id for each in earlier_versions(book.load.ledger, *book.load.of, begun, "kept")}
     return [KnownResource.of(record, row.patient_id, before.get(record.key)) for row, record in updates]
-
-
-def _is_superseded(version: FormerVersion, record: KnownRecord | None) -> bool:
-    """True if the record is there in a later generation. A version of the same generation waits for an undo."""
-    return record is not None and record.generation > version.generation and record.state in (*LANDED, "undone")

@@ -389,3 +389,18 @@ def test_undo_takes_back_also_what_an_import_that_was_cut_off_had_replaced(home,
     assert (done["taken"], done["not_taken"], done["exit_code"]) == (1, 0, 0)
     assert [body["status"] for body in target.of("QuestionnaireResponse")] == ["entered-in-error"] * 2
     assert chartferry("verify")[0] == 0
+
+
+def test_undo_leaves_the_old_response_while_it_is_not_known_if_the_new_one_is_there(home, target, asked):
+    """LEDGER-01, LEDGER-08: otherwise the answer could be in nobody's chart."""
+    target.additions = False
+    target.stored["q1"] = QUESTIONS
+    feed_file(home, "answers", 'kind = "answers"\nfiles = ["answers*.csv"]\nchanged = "supersede"\n', ANSWERS)
+    put(home, "answers-1.csv", ANSWERS + "r1,p1,q1,1,first\n")
+    asked("import")
+    put(home, "answers-2.csv", ANSWERS + "r1,p1,q1,1,second\n")
+    target.faults = ["lost_before"]
+    [batch] = asked("import")["batches"]
+    done = asked("undo", batch["batch_id"])
+    assert (done["taken"], done["unfinished"]) == (0, True)
+    assert [body["status"] for body in target.of("QuestionnaireResponse")] == ["completed"]
