@@ -46,9 +46,13 @@ class Sequence:
             return [key, "p1", f"{key} v{version}", "odd" if wrong else "requested", "a"]
         return [key, "p1", "q1", "none" if wrong else "1", f"{key} v{version}"]
 
-    def take(self, feed, text):
+    def put(self, feed, text):
+        """Put a file into the inbox."""
         (self.home / "inbox" / f"{feed}-{len(list((self.home / 'batches').glob('*'))):03}.csv").write_text(text)
-        self.asked("import")
+
+    def take(self, feed, text):
+        self.put(feed, text)
+        self.chartferry("import")
 
     def same(self):
         if self.files:

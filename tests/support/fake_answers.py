@@ -52,6 +52,9 @@ class Answering(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def allowed(self):
+        self.target.answers -= 1
+        if self.target.answers < 0:
+            return self.hang_up()
         if self.headers.get("authorization", "").removeprefix("Bearer ") in self.target.valid_tokens:
             return True
         self.answer(401, outcome("unknown", "Authentication failed"))

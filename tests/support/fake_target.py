@@ -4,6 +4,7 @@ The next write takes a fault: a name (`Faulty.fault_<name>`) or an answer. `targ
 """
 
 import json
+import math
 import re
 import threading
 import uuid
@@ -36,7 +37,8 @@ class FakeTarget:
     """A target whose behaviour tests choose.
 
     Faults: `faults` holds those of the next writes of bodies that are `faulty`. refuse: true for bodies that get a 422.
-    fails: true for bodies that get a 500. heaviest_alone: the largest single create, in characters.
+    fails: true for bodies that get a 500. heaviest_alone: the largest single create, in characters. answers: how many
+    requests it answers until it goes away, those for statement and tokens aside.
 
     Times: `now` is the clock that payments are dated with; `keeps` writes their `created`; `date_header` is the clock
     of the header `Date`, if it is another one. changed_at: by id, the `lastUpdated` that a read shows until the next
@@ -72,6 +74,7 @@ class FakeTarget:
         self.lock = threading.Lock()
         self.writes, self.sizes, self.tokens, self.reads = 0, [], 0, 0
         self.valid_tokens, self.at_work, self.most_at_work = set(), 0, 0
+        self.answers: float = math.inf
         self.lanes_doubled = 0
         self.lanes_at_work: Counter[str] = Counter()
         self.hold = 0.0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from sqlalchemy import select
+from sqlalchemy import Dialect, select
 from sqlalchemy.dialects import sqlite
 
 from pipelines.home.user import user_name
@@ -21,17 +21,25 @@ PAID = "2026-02-27T00:00:00.000000Z"
 FILES = ("ledger.db", "ledger.db-wal", "ledger.db-shm", "journal.ndjson")
 
 
+def views_of_readers(dialect: Dialect, schema: str) -> Iterator[str]:
+    """Yield statements that make `record`, `repeat` and `former`, as readers see them, for one connection.
+
+    schema: that of the ledger's tables.
+    """
+    for shown in (t.record, t.repeat, t.former):
+        query = str(shown.element.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+        for kept in ("record", "version", "stream", "batch", "feed_version"):
+            for before in ("FROM", "JOIN"):
+                query = query.replace(f"{before} {kept} ", f"{before} {schema}.{kept} ")
+        yield f"CREATE TEMP VIEW {shown.name} AS {query}"
+
+
 @contextmanager
 def read_ledger(home: Path, timeout: float = 5) -> Iterator[sqlite3.Connection]:
     """Open the database of a home's ledger, with `record`, `repeat` and `former` as readers see them."""
     with closing(sqlite3.connect(f"file:{home / 'ledger.db'}?mode=ro", uri=True, timeout=timeout)) as ledger:
-        for shown in (t.record, t.repeat, t.former):
-            query = str(shown.element.compile(dialect=sqlite.dialect()))
-            for kept in ("record", "version", "stream", "batch", "feed_version"):
-                query = query.replace(f"FROM {kept} ", f"FROM main.{kept} ").replace(
-                    f"JOIN {kept} ", f"JOIN main.{kept} "
-                )
-            ledger.execute(f"CREATE TEMP VIEW {shown.name} AS {query}")
+        for statement in views_of_readers(sqlite.dialect(), "main"):
+            ledger.execute(statement)
         yield ledger
 
 
