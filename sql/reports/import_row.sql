@@ -13,7 +13,8 @@
 -- column state VARCHAR internal: Its state: planned, sending, created, adopted, unchanged, updated, superseded,
 --   skipped, refused, in_doubt or undone.
 -- column resource_type VARCHAR internal: FHIR resource that it becomes.
--- column resource_id VARCHAR internal: Id of the resource at the target.
+-- column resource_id VARCHAR internal: Id of its resource at the target, as of finished_at. Where the record was made
+--   anew later, the row that was sent has the new id, and rows that only repeated it keep the old one.
 -- column patient_id VARCHAR internal: Id of the patient.
 -- column source_at TIMESTAMPTZ internal: The record's own time (paid on, authored), UTC.
 -- column amount DECIMAL(18,2) internal: Amount in US dollars; empty where the record has none.

@@ -225,7 +225,8 @@ class History(Sequence):
             self.chartferry("import", "--remap")
 
     def mood(self):
-        """The target refuses everything from now on, or nothing."""
+        """The target refuses everything from now on, or nothing. Before that, what was on its way arrives."""
+        self.target.arrives()
         refuses = self.dice.random() < 0.3
         self.target.refuse = lambda body: refuses
 
@@ -251,10 +252,10 @@ class History(Sequence):
         cut_off = f"""SELECT DISTINCT batch_id FROM former JOIN record
             USING (target, resource_type, source, key, batch_id, resource_id)
             WHERE former.fate = 'standing' AND record.state IN ({in_sql(MADE)})"""
+        self.target.arrives()
         self.target.refuse = lambda body: False
         for _ in range(3):
             self.moment += 1
-            self.target.arrives()
             self.nothing()
             for doubt in self.rows("SELECT batch_id, line FROM record WHERE state = 'in_doubt' ORDER BY 1, 2"):
                 self.chartferry("doubts", "resend", ":".join(map(str, doubt)))
