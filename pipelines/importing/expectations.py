@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
 from decimal import Decimal
+from pathlib import Path
 from statistics import median
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -16,16 +17,20 @@ from sqlalchemy import select
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.schema import DAYS, Expect
+from pipelines.home.batch import printable_name
 from pipelines.home.counted import counted
 from pipelines.home.small_sums import may_be_told
 from pipelines.importing.current_problems import loaded_last
 from pipelines.ledger import tables as t
+from pipelines.ledger.home_batches import HomeBatches
 from pipelines.ledger.ledger import Ledger
 from pipelines.runs.lines import dollars
 
 LOOKED_AT = 20
 """The number of a feed's last files that are its history."""
 ENOUGH = 5
+WHOLE = ("update", "supersede")
+"""The policies of feeds whose exports may be the whole of their records."""
 LEAST_SPREAD = Decimal("0.05")
 """The smallest spread, as a share of the median. Without it, one more row than in equal files would be unusual."""
 
@@ -41,15 +46,15 @@ class Deviations:
         return [*([self.late] if self.late else []), *(f"{name}: {said}" for name, said in self.unusual.items())]
 
 
-def unexpected_now(ledger: Ledger, feeds: Sequence[Feed], now: datetime) -> dict[str, Deviations]:
+def unexpected_now(ledger: Ledger, home: Path, feeds: Sequence[Feed], now: datetime) -> dict[str, Deviations]:
     """Return the deviations by feed, for the feeds with expectations."""
-    target = loaded_last(ledger)
+    target, kept = loaded_last(ledger), ledger.batches_in(home)
     found = {feed.name: Deviations() for feed in feeds if feed.file.expect}
     for feed in feeds:
         if expect := feed.file.expect:
             batches = exports_of(ledger, target, feed.name)
             mine = found[feed.name]
-            mine.late = _late(expect, feed, batches, now)
+            mine.late = _late(expect, feed, batches, now, kept)
             ended = [row for row in batches if row["state"] == "finished"]
             if ended and (said := "; ".join(_unusual(expect, ended[-1], ended[:-1][-LOOKED_AT:]))):
                 mine.unusual[str(ended[-1]["batch_id"])] = said
@@ -73,8 +78,14 @@ def came_at(row: Mapping[str, Any], zone: ZoneInfo) -> datetime:
 # -- late
 
 
-def _late(expect: Expect, feed: Feed, batches: Sequence[Mapping[str, Any]], now: datetime) -> str | None:
-    """Return a sentence if no file came since the beginning of the last day on which one was due; else None."""
+def _late(
+    expect: Expect, feed: Feed, batches: Sequence[Mapping[str, Any]], now: datetime, kept: HomeBatches
+) -> str | None:
+    """Return a sentence if no file came since the beginning of the last day on which one was due; else None.
+
+    An earlier file that came again counts only if the feed takes changes: a whole export is like the one before if
+    nothing changed. kept: the batches, which know when a file last came.
+    """
     if not expect.by:
         return None
     zone = ZoneInfo(feed.file.timezone)
@@ -83,7 +94,11 @@ def _late(expect: Expect, feed: Feed, batches: Sequence[Mapping[str, Any]], now:
     if any(came_at(row, zone) >= day for row in batches[-LOOKED_AT:]):
         return None
     last = f"; the last came on {came_at(batches[-1], zone):%Y-%m-%d at %H:%M}" if batches else ""
-    return f"no file came on {due:%Y-%m-%d}, expected by {expect.by} ({feed.file.timezone}){last}"
+    again = [row for row in batches if (kept.copied_at(str(row["batch_id"])) or day) > day]
+    if again and feed.file.changed in WHOLE:
+        return None
+    new, only = ("new ", f"; {printable_name(again[-1]['file_name'])} came again") if again else ("", "")
+    return f"no {new}file came on {due:%Y-%m-%d}, expected by {expect.by} ({feed.file.timezone}){last}{only}"
 
 
 def _last_due(expect: Expect, now: datetime) -> datetime:

@@ -70,7 +70,7 @@ def unexpected_in(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed])
     if not expecting(feeds):
         return {}
     with ledger_of(home, environ) as ledger:
-        return unexpected_now(ledger, feeds, ledger.moments.shown()) if ledger else {}
+        return unexpected_now(ledger, home, feeds, ledger.moments.shown()) if ledger else {}
 
 
 def verdicts_of(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dict[str, dict[str, Any]]:

@@ -15,6 +15,7 @@ from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.importing.expectations import Deviations, draft_expectations, unexpected_now, usual
 from pipelines.ledger.ledger import Ledger
+from pipelines.receiving.receipt_times import stamp
 from tests.pipelines.conftest import Clock
 from tests.support.ledgers import TARGET
 from tests.support.practice import standing, verdicts
@@ -30,6 +31,20 @@ payment_id = "id"
 patient_id = "p"
 amount = "a"
 paid_on = "d"
+"""
+REPEATING = """
+name = "till"
+kind = "tasks"
+files = ["till*.csv"]
+timezone = "America/New_York"
+changed = "{changed}"
+[expect]
+by = "09:00"
+[columns]
+task_id = "id"
+description = "d"
+status = "s"
+requester_id = "r"
 """
 LAST = "the last came on 2026-03-03 at 08:00"
 DRAFTED = "DECIDE: files came on these days; on which days is a missing file a problem?"
@@ -62,7 +77,7 @@ def ledger(tmp_path):
 
 
 def said(ledger, feed, now=MONDAY):
-    return unexpected_now(ledger, [feed], now)["till"].sentences()
+    return unexpected_now(ledger, feed.path.parent, [feed], now)["till"].sentences()
 
 
 @pytest.mark.parametrize(
@@ -80,6 +95,20 @@ def test_a_file_is_late_from_the_local_time_by_which_one_is_expected(now, late, 
     feed = feed_of(tmp_path, '[expect]\nby = "09:00"\ndays = ["mon", "tue", "wed"]')
     came(ledger, (3, 100), (3, 100))
     assert said(ledger, feed, now) == late
+
+
+@pytest.mark.parametrize(("changed", "late"), [("update", False), ("reject", True)])
+def test_a_file_that_came_again_counts_where_it_may_be_a_whole_export(changed, late, ledger, tmp_path):
+    """An export of all tasks is like the one before if nothing changed; payments of a day never are."""
+    (tmp_path / "till.toml").write_text(REPEATING.replace("{changed}", changed))
+    feed = load_feed(tmp_path / "till.toml")
+    came(ledger, (3, 0), (3, 0))
+    (source := tmp_path / "batches/till-000000000000/source").mkdir(parents=True)
+    (source / "t.csv").touch()
+    now = datetime(2026, 3, 4, 15, 0, tzinfo=UTC)
+    stamp(source / "t.csv", now - timedelta(hours=2))
+    told = f"no new file came on 2026-03-04, expected by 09:00 (America/New_York); {LAST}; t.csv came again"
+    assert said(ledger, feed, now) == ([told] if late else [])
 
 
 def test_on_days_without_a_file_the_last_day_counts(ledger, tmp_path):
