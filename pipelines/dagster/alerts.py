@@ -45,12 +45,21 @@ FAILURES_A_LOOK = 200
 
 @dataclass(frozen=True)
 class AlertEvent:
-    """A failure that a person should know about. key: identifies it over all looks, so that it is sent once."""
+    """A failure that a person should know about.
+
+    key: identifies it over all looks, so that it is sent once. problem: identifies what ends, if events of several keys
+    report one problem.
+    """
 
     key: str
     kind: str
     text: str
     about: Mapping[str, Any]
+    problem: str = ""
+
+    @property
+    def ends_as(self) -> str:
+        return self.problem or self.key
 
     def as_json(self, home: Path, now: datetime, clinic: str = "") -> dict[str, Any]:
         at = now.isoformat(timespec="seconds")
@@ -75,7 +84,7 @@ class AlertMemory:
     * since: failed runs before this time are ignored.
     * keys: events that were sent and still hold.
     * tries: by key, how often an event could not be sent.
-    * last: by key, the text of each sent event whose end must be sent.
+    * last: by problem, the text of the last event sent of it, whose end must be sent.
     """
 
     since: float
@@ -104,7 +113,7 @@ class AlertMemory:
 
     def over(self, events: Iterable[AlertEvent]) -> list[AlertEvent]:
         """Return an event for each sent event that no longer holds."""
-        held = {event.key for event in events}
+        held = {event.ends_as for event in events}
         gone = [(key, text) for key, text in self.last.items() if key not in held]
         return [AlertEvent(f"{WELL}{key}", "well_again", f"Resolved: {text}", {}) for key, text in gone]
 
@@ -115,7 +124,7 @@ class AlertMemory:
         """
         for key, event in addressed.items():
             if key in self.keys and event.kind in ENDS:
-                self.last[event.key] = event.text[:LONGEST_TEXT]
+                self.last[event.ends_as] = event.text[:LONGEST_TEXT]
         ended = {event.key for event in addressed.values() if event.kind == "well_again"}
         waiting = {event.key for key, event in addressed.items() if key not in self.keys}
         for key in ended - waiting:
@@ -299,10 +308,14 @@ def of_inbox(home: Path, now: datetime, held: WaitReason | None = None) -> Itera
 
 
 def of_expectations(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> Iterator[AlertEvent]:
-    """Yield files that are late, and files that are unlike those before, for feeds with expectations."""
+    """Yield files that are late, and files that are unlike those before, for feeds with expectations.
+
+    Several days without a file are one problem, which ends when a file comes.
+    """
     for feed, found in unexpected_in(home, environ, feeds).items():
         if found.late:
-            yield AlertEvent(f"late {feed} {found.late}", "file_late", f"{feed}: {found.late}.", {"feed": feed})
+            said, about = f"{feed}: {found.late}.", {"feed": feed}
+            yield AlertEvent(f"late {feed} {found.late}", "file_late", said, about, problem=f"late {feed}")
         for batch_id, said in found.unusual.items():
             about = {"feed": feed, "batches": [batch_id]}
             yield AlertEvent(f"unusual {batch_id}", "file_unusual", f"{batch_id} is unusual: {said}.", about)

@@ -9,7 +9,7 @@ from decimal import Decimal
 import dagster as dg
 import pytest
 
-from pipelines.dagster.alerts import COMMAND, of_expectations
+from pipelines.dagster.alerts import COMMAND, AlertMemory, of_expectations, tell_new
 from pipelines.dagster.standing.verdicts import verdicts_of
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import FeedError, load_feed
@@ -247,3 +247,22 @@ def test_the_alert_sensor_reports_late_and_unusual_files_once_and_when_they_are_
     events = [json.loads(line) for line in told.read_text().splitlines()]
     assert [event["event"] for event in events] == ["file_late", "file_unusual", "well_again", "well_again"]
     assert {event.get("feed") for event in events[:2]} == {"till"}
+
+
+def test_a_second_day_without_a_file_does_not_resolve_the_first(tmp_path, monkeypatch):
+    """Each day is told. The end is told once, when a file came."""
+    feed = feed_of(tmp_path, '[expect]\nby = "09:00"')
+    memory, told = AlertMemory.of(None, MONDAY), []
+    with closing(Ledger.open(tmp_path / "ledger.db", Clock())) as ledger:
+        came(ledger, (3, 100))
+        for day in range(1, 4):
+            if day == 3:
+                came(ledger, (3, 100), (3, 100), first=MONDAY + timedelta(days=2))
+            late = unexpected_now(ledger, tmp_path, [feed], MONDAY + timedelta(days=day, hours=2))
+            monkeypatch.setattr("pipelines.dagster.alerts.unexpected_in", lambda *_, late=late: late)
+            events = list(of_expectations(tmp_path, {}, [feed]))
+            events += memory.over(events)
+            tell_new(memory, events, lambda event: told.append((event.kind, event.text)) or True)
+            memory.keep({event.key: event for event in events})
+    assert [kind for kind, _ in told] == ["file_late", "file_late", "well_again"]
+    assert told[2][1].startswith("Resolved: till: no file came on 2026-03-04")
