@@ -119,7 +119,7 @@ def feeds_expect(options: Options, feed: str) -> int:
     with ledger_of(options.home, os.environ) as ledger:
         if found is None or ledger is None:
             raise WronglyAsked(f"{feed}: there is no feed of this name" if found is None else nothing_in(options.home))
-        click.echo(as_text(draft_expectations(ledger, found)))
+        click.echo(as_text(draft_expectations(ledger, options.home, found)))
     return ALL_LOADED
 
 

@@ -314,8 +314,8 @@ def of_expectations(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
     """
     for feed, found in unexpected_in(home, environ, feeds).items():
         if found.late:
-            said, about = f"{feed}: {found.late}.", {"feed": feed}
-            yield AlertEvent(f"late {feed} {found.late}", "file_late", said, about, problem=f"late {feed}")
+            said, of = f"{feed}: {found.late}.", f"late {feed}"
+            yield AlertEvent(f"{of} {found.late}", "file_late", said, {"feed": feed}, of)
         for batch_id, said in found.unusual.items():
             about = {"feed": feed, "batches": [batch_id]}
             yield AlertEvent(f"unusual {batch_id}", "file_unusual", f"{batch_id} is unusual: {said}.", about)

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy import select
 
+from fhir_service.paths import exists
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.schema import DAYS, Expect
 from pipelines.home.batch import printable_name
@@ -31,6 +32,7 @@ LOOKED_AT = 20
 ENOUGH = 5
 WHOLE = ("update", "supersede")
 """The policies of feeds whose exports may be the whole of their records."""
+ANSWERS = "run-1/answers.parquet"
 LEAST_SPREAD = Decimal("0.05")
 """The smallest spread, as a share of the median. Without it, one more row than in equal files would be unusual."""
 
@@ -52,7 +54,7 @@ def unexpected_now(ledger: Ledger, home: Path, feeds: Sequence[Feed], now: datet
     found = {feed.name: Deviations() for feed in feeds if feed.file.expect}
     for feed in feeds:
         if expect := feed.file.expect:
-            batches = exports_of(ledger, target, feed.name)
+            batches = exports_of(ledger, kept, target, feed.name)
             mine = found[feed.name]
             mine.late = _late(expect, feed, batches, now, kept)
             ended = [row for row in batches if row["state"] == "finished"]
@@ -61,13 +63,18 @@ def unexpected_now(ledger: Ledger, home: Path, feeds: Sequence[Feed], now: datet
     return found
 
 
-def exports_of(ledger: Ledger, target: str | None, feed: str) -> list[dict[str, Any]]:
-    """Return the batches of a feed in the order in which they came, without those that correct rejects."""
+def exports_of(ledger: Ledger, kept: HomeBatches, target: str | None, feed: str) -> list[dict[str, Any]]:
+    """Return the batches of a feed in the order in which they came, without those that correct rejects.
+
+    A correction of which every record was at the target already is known by its first run alone, until it is purged.
+    """
     query = select(t.resubmission.c.batch_id).where(t.resubmission.c.target == target).distinct()
     corrections = {name for (name,) in ledger.read(query)}
     batches = ledger.batches(target) if target else []
     mine = [row for row in batches if row["feed"] == feed and row["batch_id"] not in corrections]
-    return sorted(mine, key=lambda row: str(row["received_at"]))
+    kept.bring(names := [str(row["batch_id"]) for row in mine], ANSWERS)
+    corrections = {name for name in names if exists(kept.folder(name) / ANSWERS)}
+    return sorted((row for row in mine if row["batch_id"] not in corrections), key=lambda row: str(row["received_at"]))
 
 
 def came_at(row: Mapping[str, Any], zone: ZoneInfo) -> datetime:
@@ -163,9 +170,10 @@ def share_of(row: Mapping[str, Any]) -> Decimal:
 # -- a draft
 
 
-def draft_expectations(ledger: Ledger, feed: Feed) -> Iterator[str]:
+def draft_expectations(ledger: Ledger, home: Path, feed: Feed) -> Iterator[str]:
     """Yield the lines of `[expect]` as the feed's own files suggest them. A guess is marked DECIDE."""
-    batches = [row for row in exports_of(ledger, loaded_last(ledger), feed.name) if row["state"] == "finished"]
+    exports = exports_of(ledger, ledger.batches_in(home), loaded_last(ledger), feed.name)
+    batches = [row for row in exports if row["state"] == "finished"]
     batches, zone = batches[-LOOKED_AT:], ZoneInfo(feed.file.timezone)
     if len(batches) < ENOUGH:
         ended = counted(len(batches), "file has come to its", "files have come to their")

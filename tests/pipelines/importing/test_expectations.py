@@ -13,10 +13,13 @@ from pipelines.dagster.alerts import COMMAND, AlertMemory, of_expectations, tell
 from pipelines.dagster.standing.verdicts import verdicts_of
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import FeedError, load_feed
-from pipelines.importing.expectations import Deviations, draft_expectations, unexpected_now, usual
+from pipelines.importing.current_problems import loaded_last
+from pipelines.importing.expectations import Deviations, draft_expectations, exports_of, unexpected_now, usual
+from pipelines.ledger.home_batches import HomeBatches
 from pipelines.ledger.ledger import Ledger
 from pipelines.receiving.receipt_times import stamp
 from tests.pipelines.conftest import Clock
+from tests.support.giving_back import HEADER, one
 from tests.support.ledgers import TARGET
 from tests.support.practice import standing, verdicts
 
@@ -168,11 +171,11 @@ def test_the_usual_bounds_of_equal_files_leave_some_room():
 def test_a_drafted_expect_table_shows_its_figures_and_is_valid_in_a_feed_file(ledger, tmp_path):
     feed = feed_of(tmp_path)
     came(ledger, (100, 100_00), (120, 123_45, 6))
-    assert list(draft_expectations(ledger, feed)) == [
+    assert list(draft_expectations(ledger, tmp_path, feed)) == [
         "# till: 2 files have come to their end; 5 are needed to draft expectations"
     ]
     came(ledger, *[(100, 100_00), (120, 123_45, 6), (100, 100_00), (90, 90_00), (100, 100_00)])
-    drafted = "\n".join(draft_expectations(ledger, feed))
+    drafted = "\n".join(draft_expectations(ledger, tmp_path, feed))
     assert drafted.splitlines()[:5] == [
         "# Drafted from 5 files, 2026-03-02 to 2026-03-06, for till.toml.",
         "[expect]",
@@ -252,7 +255,12 @@ def test_the_alert_sensor_reports_late_and_unusual_files_once_and_when_they_are_
 def test_a_second_day_without_a_file_does_not_resolve_the_first(tmp_path, monkeypatch):
     """Each day is told. The end is told once, when a file came."""
     feed = feed_of(tmp_path, '[expect]\nby = "09:00"')
-    memory, told = AlertMemory.of(None, MONDAY), []
+    memory, told = AlertMemory.of(None, MONDAY), list[tuple[str, str]]()
+
+    def give(event):
+        told.append((event.kind, event.text))
+        return True
+
     with closing(Ledger.open(tmp_path / "ledger.db", Clock())) as ledger:
         came(ledger, (3, 100))
         for day in range(1, 4):
@@ -262,7 +270,21 @@ def test_a_second_day_without_a_file_does_not_resolve_the_first(tmp_path, monkey
             monkeypatch.setattr("pipelines.dagster.alerts.unexpected_in", lambda *_, late=late: late)
             events = list(of_expectations(tmp_path, {}, [feed]))
             events += memory.over(events)
-            tell_new(memory, events, lambda event: told.append((event.kind, event.text)) or True)
+            tell_new(memory, events, give)
             memory.keep({event.key: event for event in events})
     assert [kind for kind, _ in told] == ["file_late", "file_late", "well_again"]
     assert told[2][1].startswith("Resolved: till: no file came on 2026-03-04")
+
+
+def test_a_correction_that_is_there_already_is_no_export(practice):
+    """The row came right in a later export, before the person's file: both are corrected, and the feed expects more."""
+    practice.take(f"{HEADER}k1,p1,1.00,2026-03-01,\nk2,p1,2O.00,2026-03-01,\n")
+    correction = one(practice.export()).replace("2O", "20")
+    practice.take(f"{HEADER}k2,p1,20.00,2026-03-01,\n", "payments-2.csv")
+    assert practice.take(correction, "payments-3.csv")[1]["batches"][0]["counts"]["unchanged"] == 1
+    with closing(Ledger.open(practice.home / "ledger.db", Clock())) as ledger:
+        kept, target = HomeBatches(practice.home / "batches"), loaded_last(ledger)
+        assert [row["file_name"] for row in exports_of(ledger, kept, target, "payments")] == [
+            "payments.csv",
+            "payments-2.csv",
+        ]
