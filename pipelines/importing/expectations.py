@@ -29,6 +29,8 @@ from pipelines.runs.lines import dollars
 
 LOOKED_AT = 20
 """The number of a feed's last files that are its history."""
+LOOKED_FOR = 3 * LOOKED_AT
+"""The number of its last files among which these are looked for; the others are corrections."""
 ENOUGH = 5
 WHOLE = ("update", "supersede")
 """The policies of feeds whose exports may be the whole of their records."""
@@ -64,7 +66,7 @@ def unexpected_now(ledger: Ledger, home: Path, feeds: Sequence[Feed], now: datet
 
 
 def exports_of(ledger: Ledger, kept: HomeBatches, target: str | None, feed: str) -> list[dict[str, Any]]:
-    """Return the batches of a feed in the order in which they came, without those that correct rejects.
+    """Return the newest batches of a feed in the order in which they came, without those that correct rejects.
 
     A correction of which every record was at the target already is known by its first run alone, until it is purged.
     """
@@ -72,9 +74,9 @@ def exports_of(ledger: Ledger, kept: HomeBatches, target: str | None, feed: str)
     corrections = {name for (name,) in ledger.read(query)}
     batches = ledger.batches(target) if target else []
     mine = [row for row in batches if row["feed"] == feed and row["batch_id"] not in corrections]
-    kept.bring(names := [str(row["batch_id"]) for row in mine], ANSWERS)
-    corrections = {name for name in names if exists(kept.folder(name) / ANSWERS)}
-    return sorted((row for row in mine if row["batch_id"] not in corrections), key=lambda row: str(row["received_at"]))
+    newest = sorted(mine, key=lambda row: str(row["received_at"]))[-LOOKED_FOR:]
+    kept.bring([str(row["batch_id"]) for row in newest], ANSWERS)
+    return [row for row in newest if not exists(kept.folder(str(row["batch_id"])) / ANSWERS)]
 
 
 def came_at(row: Mapping[str, Any], zone: ZoneInfo) -> datetime:
