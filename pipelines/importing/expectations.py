@@ -5,21 +5,23 @@ few records.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from sqlalchemy import select
 
-from fhir_service.paths import exists
+from fhir_service.paths import exists, is_file, is_folder, matching
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.schema import DAYS, Expect
-from pipelines.home.batch import printable_name
+from pipelines.home.batch import is_control, printable_name
 from pipelines.home.counted import counted
+from pipelines.home.preparing import INBOX
 from pipelines.home.small_sums import may_be_told
 from pipelines.importing.current_problems import loaded_last
 from pipelines.ledger import tables as t
@@ -52,13 +54,14 @@ class Deviations:
 
 def unexpected_now(ledger: Ledger, home: Path, feeds: Sequence[Feed], now: datetime) -> dict[str, Deviations]:
     """Return the deviations by feed, for the feeds with expectations."""
-    target, kept = loaded_last(ledger), ledger.batches_in(home)
+    target, kept, waiting = loaded_last(ledger), ledger.batches_in(home), _waiting_in(home / INBOX)
     found = {feed.name: Deviations() for feed in feeds if feed.file.expect}
     for feed in feeds:
         if expect := feed.file.expect:
             batches = exports_of(ledger, kept, target, feed.name)
             mine = found[feed.name]
-            mine.late = _late(expect, feed, batches, now, kept)
+            still_waits = [at for name, at in waiting.items() if feed.takes(name)]
+            mine.late = _late(expect, feed, batches, now, Arrivals(kept, still_waits))
             ended = [row for row in batches if row["state"] == "finished"]
             if ended and (said := "; ".join(_unusual(expect, ended[-1], ended[:-1][-LOOKED_AT:]))):
                 mine.unusual[str(ended[-1]["batch_id"])] = said
@@ -87,26 +90,47 @@ def came_at(row: Mapping[str, Any], zone: ZoneInfo) -> datetime:
 # -- late
 
 
+class Arrivals(NamedTuple):
+    """Files of a feed that came without a new batch: earlier ones that came again, and when those in the inbox came."""
+
+    kept: HomeBatches
+    waiting: Sequence[datetime]
+
+    def again(self, batches: Sequence[Mapping[str, Any]], day: datetime) -> list[str]:
+        """Return the names of earlier files that came again since a day's beginning."""
+        return [row["file_name"] for row in batches if (self.kept.copied_at(str(row["batch_id"])) or day) > day]
+
+
+def _waiting_in(inbox: Path) -> dict[str, datetime]:
+    """Return when each file in the inbox came, by name."""
+    found = dict[str, datetime]()
+    for path in matching(inbox, "*") if is_folder(inbox) else ():
+        if is_file(path) and not is_control(path.name):
+            with suppress(FileNotFoundError):
+                found[path.name] = datetime.fromtimestamp(path.stat().st_ctime, UTC)
+    return found
+
+
 def _late(
-    expect: Expect, feed: Feed, batches: Sequence[Mapping[str, Any]], now: datetime, kept: HomeBatches
+    expect: Expect, feed: Feed, batches: Sequence[Mapping[str, Any]], now: datetime, arrivals: Arrivals
 ) -> str | None:
     """Return a sentence if no file came since the beginning of the last day on which one was due; else None.
 
-    An earlier file that came again counts only if the feed takes changes: a whole export is like the one before if
-    nothing changed. kept: the batches, which know when a file last came.
+    A file that still waits in the inbox came. An earlier file that came again counts only if the feed takes changes: a
+    whole export is like the one before if nothing changed.
     """
     if not expect.by:
         return None
     zone = ZoneInfo(feed.file.timezone)
     due = _last_due(expect, now.astimezone(zone))
     day = datetime.combine(due.date(), time(), zone)
-    if any(came_at(row, zone) >= day for row in batches[-LOOKED_AT:]):
+    if any(at >= day for at in (*arrivals.waiting, *(came_at(row, zone) for row in batches[-LOOKED_AT:]))):
         return None
     last = f"; the last came on {came_at(batches[-1], zone):%Y-%m-%d at %H:%M}" if batches else ""
-    again = [row for row in batches if (kept.copied_at(str(row["batch_id"])) or day) > day]
+    again = arrivals.again(batches, day)
     if again and feed.file.changed in WHOLE:
         return None
-    new, only = ("new ", f"; {printable_name(again[-1]['file_name'])} came again") if again else ("", "")
+    new, only = ("new ", f"; {printable_name(again[-1])} came again") if again else ("", "")
     return f"no {new}file came on {due:%Y-%m-%d}, expected by {expect.by} ({feed.file.timezone}){last}{only}"
 
 

@@ -114,6 +114,17 @@ def test_a_file_that_came_again_counts_where_it_may_be_a_whole_export(changed, l
     assert said(ledger, feed, now) == ([told] if late else [])
 
 
+def test_a_file_that_waits_in_the_inbox_is_not_late(ledger, tmp_path):
+    """The target was away, or another import takes long: other alerts say that."""
+    feed, now = feed_of(tmp_path, '[expect]\nby = "00:00"'), datetime.now(UTC)
+    came(ledger, (3, 100))
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "inbox" / "till-2.csv.control.json").touch()
+    assert said(ledger, feed, now)
+    (tmp_path / "inbox" / "till-2.csv").touch()
+    assert said(ledger, feed, now) == []
+
+
 def test_on_days_without_a_file_the_last_day_counts(ledger, tmp_path):
     """On a Sunday the file of Friday is the one that is late."""
     feed = feed_of(tmp_path, '[expect]\nby = "09:00"\ndays = ["mon", "fri"]')
