@@ -22,6 +22,8 @@ from pipelines.session.session import Session
 
 MOST_APART = timedelta(hours=1)
 """Clocks of two machines may differ by this much although neither is wrong."""
+NAMED = 5
+"""The number of kept files that an import names. A clinic that leaves rejects open has more each week."""
 
 
 Row = Mapping[str, Any]
@@ -117,10 +119,14 @@ def retain(session: Session) -> None:
     if session.keep_days is None:
         return
     now, age = _present(session), f"older than {session.keep_days:g} days"
-    for name, why in purge_older(session.home, session.ledger, session.target, session.keep_days, now).items():
-        session.progress.say(
-            f"{name}: {age}: its source rows are removed" if why is None else f"{age}, and kept: {why}"
-        )
+    done = purge_older(session.home, session.ledger, session.target, session.keep_days, now)
+    for name in (name for name, why in done.items() if why is None):
+        session.progress.say(f"{name}: {age}: its source rows are removed")
+    kept = [why for why in done.values() if why]
+    for why in kept[:NAMED]:
+        session.progress.say(f"{age}, and kept: {why}")
+    if more := len(kept[NAMED:]):
+        session.progress.say(f"{age}, and kept: {counted(more, 'more file', 'more files')}; see chartferry status")
     for path in matching(session.home / "rehearsals", "*.json"):
         if path.stat().st_mtime < (now - timedelta(days=session.keep_days)).timestamp():
             path.unlink()

@@ -577,6 +577,16 @@ def test_purge_refuses_a_file_whose_correction_was_wrong_too(home, chartferry, a
     assert f"older than 0 days, and kept: {second}: 1 of its rejects is open" in err
 
 
+def test_an_import_names_the_first_of_many_files_that_are_kept(home, chartferry, monkeypatch):
+    """Each open reject keeps its file, and a clinic may leave some for months."""
+    for number in range(7):
+        put(home, f"payments-{number}.csv", f"payment_id,patient_id,amount,paid_on\nk{number},p1,x,2026-03-01\n")
+    monkeypatch.setenv("CHARTFERRY_RETENTION_DAYS", "0")
+    _, _, err = chartferry("import")
+    kept = [line for line in err.splitlines() if "and kept" in line]
+    assert (len(kept), kept[-1]) == (6, "older than 0 days, and kept: 2 more files; see chartferry status")
+
+
 def test_old_batches_are_purged_when_a_retention_is_set(home, asked, monkeypatch):
     payments(home, ("k1", "p1", "1.00"))
     batch = asked("import")["batches"][0]["batch_id"]
