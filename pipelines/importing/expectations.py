@@ -96,9 +96,13 @@ class Arrivals(NamedTuple):
     kept: HomeBatches
     waiting: Sequence[datetime]
 
-    def again(self, batches: Sequence[Mapping[str, Any]], day: datetime) -> list[str]:
-        """Return the names of earlier files that came again since a day's beginning."""
-        return [row["file_name"] for row in batches if (self.kept.copied_at(str(row["batch_id"])) or day) > day]
+    def again(self, batches: Sequence[Mapping[str, Any]], day: datetime, now: datetime) -> list[str]:
+        """Return the names of earlier files that came again since a day's beginning.
+
+        A copy from later than now is of a clock that was ahead.
+        """
+        copied = [(row["file_name"], self.kept.copied_at(str(row["batch_id"]))) for row in batches]
+        return [name for name, at in copied if at and day < at <= now]
 
 
 def _waiting_in(inbox: Path) -> dict[str, datetime]:
@@ -127,7 +131,7 @@ def _late(
     if any(at >= day for at in (*arrivals.waiting, *(came_at(row, zone) for row in batches[-LOOKED_AT:]))):
         return None
     last = f"; the last came on {came_at(batches[-1], zone):%Y-%m-%d at %H:%M}" if batches else ""
-    again = arrivals.again(batches, day)
+    again = arrivals.again(batches, day, now)
     if again and feed.file.changed in WHOLE:
         return None
     new, only = ("new ", f"; {printable_name(again[-1])} came again") if again else ("", "")

@@ -100,8 +100,12 @@ def test_a_file_is_late_from_the_local_time_by_which_one_is_expected(now, late, 
     assert said(ledger, feed, now) == late
 
 
-@pytest.mark.parametrize(("changed", "late"), [("update", False), ("reject", True)])
-def test_a_file_that_came_again_counts_where_it_may_be_a_whole_export(changed, late, ledger, tmp_path):
+@pytest.mark.parametrize(
+    ("changed", "hours_ago", "more"),
+    [("update", 2, None), ("reject", 2, "; t.csv came again"), ("update", -2, "")],
+    ids=["whole", "not whole", "by a clock that was ahead"],
+)
+def test_a_file_that_came_again_counts_where_it_may_be_a_whole_export(changed, hours_ago, more, ledger, tmp_path):
     """An export of all tasks is like the one before if nothing changed; payments of a day never are."""
     (tmp_path / "till.toml").write_text(REPEATING.replace("{changed}", changed))
     feed = load_feed(tmp_path / "till.toml")
@@ -109,9 +113,9 @@ def test_a_file_that_came_again_counts_where_it_may_be_a_whole_export(changed, l
     (source := tmp_path / "batches/till-000000000000/source").mkdir(parents=True)
     (source / "t.csv").touch()
     now = datetime(2026, 3, 4, 15, 0, tzinfo=UTC)
-    stamp(source / "t.csv", now - timedelta(hours=2))
-    told = f"no new file came on 2026-03-04, expected by 09:00 (America/New_York); {LAST}; t.csv came again"
-    assert said(ledger, feed, now) == ([told] if late else [])
+    stamp(source / "t.csv", now - timedelta(hours=hours_ago))
+    told = f"no {'new ' if more else ''}file came on 2026-03-04, expected by 09:00 (America/New_York); {LAST}{more}"
+    assert said(ledger, feed, now) == ([] if more is None else [told])
 
 
 def test_a_file_that_waits_in_the_inbox_is_not_late(ledger, tmp_path):
