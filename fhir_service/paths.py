@@ -8,6 +8,8 @@ from pathlib import Path
 
 _NOTHING = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 """Errors that mean that the path names nothing."""
+NDJSON = (".ndjson", ".jsonl", ".ndjson.gz", ".jsonl.gz")
+"""Endings of the names of files of reference data."""
 
 
 def exists(path: Path) -> bool:

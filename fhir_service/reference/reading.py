@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 from fhir_service.interface.datatypes import CONTROLS, is_id
 from fhir_service.interface.json_text import Malformed, parse_bounded
 from fhir_service.interface.shape import printable
-from fhir_service.paths import exists, is_file, is_folder
+from fhir_service.paths import NDJSON, exists, is_file, is_folder
 
-SUFFIXES = (".ndjson", ".ndjson.gz", ".json")
 # Text in which a control character, half a character or a null can hide; only then is it looked for value by value.
 _SUSPICIOUS = re.compile(rb"null|\\u00[01789]|\\u[dD][89a-fA-F]|\\[bf]|\x7F|\xC2[\x80-\x9F]")
 _HALVES = re.compile(r"[\uD800-\uDFFF]")
@@ -73,7 +72,7 @@ def files(paths: Iterable[Path]) -> list[Path]:
     for path in paths:
         if is_folder(path):
             within = (Path(folder) / name for folder, _, names in os.walk(path, onerror=_unreadable) for name in names)
-            found += sorted(file for file in within if file.name.endswith(SUFFIXES) and is_file(file))
+            found += sorted(file for file in within if file.name.endswith((*NDJSON, ".json")) and is_file(file))
         elif exists(path):
             found.append(path)
         else:

@@ -248,29 +248,25 @@ READ = httpx.ByteStream(b"")
 """Replaces an answer's stream, which refers back to the answer: that circle would keep whole bundles in memory."""
 
 
-class TooLarge(UnknownOutcome):
-    """The answer is larger than any expected one."""
-
-    final = True
-
-
-class Packed(UnknownOutcome):
-    """The answer is compressed several times, unasked: a few bytes of it may unpack to more than memory holds."""
+class Unbounded(UnknownOutcome):
+    """The answer is larger than any expected one, or is compressed several times, unasked: a few bytes of that may
+    unpack to more than memory holds.
+    """
 
     final = True
 
 
 def ask(http: httpx.Client, method: str, url: str, **given: Any) -> httpx.Response:
-    """Send a request and return its answer. Raises as httpx does, and `Late`, `TooLarge` and `Packed`."""
+    """Send a request and return its answer. Raises as httpx does, and `Late` and `Unbounded`."""
     begin(TIMEOUTS * (http.timeout.read or inf))
     content = bytearray()
     with http.stream(method, url, **given) as answer:
         if len(answer.headers.get_list("content-encoding", split_commas=True)) > 1:
-            raise Packed("its answer is packed more than once")
+            raise Unbounded("its answer is packed more than once")
         for part in answer.iter_bytes():
             content += part
             if len(content) > MOST_BYTES:
-                raise TooLarge(f"its answer is larger than {MOST_BYTES >> 20} MiB")
+                raise Unbounded(f"its answer is larger than {MOST_BYTES >> 20} MiB")
     answer.stream = READ
     headers = [pair for pair in answer.headers.raw if pair[0].lower() not in ABOUT_THE_BYTES]
     return httpx.Response(answer.status_code, headers=headers, content=bytes(content))

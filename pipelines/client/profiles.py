@@ -4,7 +4,6 @@ A profile belongs to the software that the statement names. Files of the user wi
 """
 
 import json
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fhir_service.paths import matching
 from pipelines.client.capabilities import Capabilities
 from pipelines.home.exits import BadSetting
+from pipelines.home.toml_files import read_toml
 
 BUILTIN = Path(__file__).with_name("targets")
 INTERFACE = "interface"
@@ -101,15 +101,11 @@ def _all(folder: Path | None) -> Iterator[Profile]:
 
 
 def _read(path: Path) -> Profile:
+    said = read_toml(path, BadSetting)
+    if "name" in said:
+        raise BadSetting(f"{path.name}: name: it is that of the file")
     try:
-        said = tomllib.loads(path.read_text(encoding="utf-8"))
-        if "name" in said:
-            raise BadSetting(f"{path.name}: name: it is that of the file")
         return Profile.model_validate({**said, "name": path.stem})
-    except tomllib.TOMLDecodeError as error:
-        raise BadSetting(f"{path.name}: the file is not valid TOML: {error}") from None
-    except (OSError, UnicodeDecodeError):
-        raise BadSetting(f"{path.name}: cannot be read as UTF-8") from None
     except ValidationError as error:
         first = error.errors()[0]
         raise BadSetting(f"{path.name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

@@ -13,6 +13,7 @@ from pipelines.home.counted import counted, word_for
 from pipelines.home.user import user_name
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.not_loaded import next_step
 from pipelines.ledger.rejects import reject_places
 from pipelines.ledger.row_fates import OPEN
 from pipelines.ledger.tables import NotPossible
@@ -100,11 +101,10 @@ def purge_older(home: Path, ledger: Ledger, target: str, days: float, now: datet
         runs = (run for row in old[name] for run in ledger.runs(row["target"], name))
         if any((run["finished_at"] or "") > before for run in runs):
             continue
-        if any(is_unanswered(ledger, batches, row) for row in old[name]):
-            done[name] = (
-                f"{name}: it was not loaded, and no later file answers its rows: load it, or run chartferry"
-                f" purge {name}"
-            )
+        if left := next((row for row in old[name] if is_unanswered(ledger, batches, row)), None):
+            *_, last = (None, *(run["state"] for run in ledger.runs(left["target"], name)))
+            step = next_step(name, left["state"], last, _open_rejects(ledger, left["target"], name))
+            done[name] = f"{name}: it was not loaded, and no later file answers its rows. {step}"
             continue
         try:
             purge(home, ledger, old[name], "retention", f"older than {days:g} days")

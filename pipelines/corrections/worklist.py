@@ -4,7 +4,6 @@ It contains values of the export and names of the reference data, so it is only 
 """
 
 import csv
-import gzip
 import os
 import re
 from collections import Counter, defaultdict
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from fhir_service.interface.json_text import object_in
-from fhir_service.paths import is_folder
 from pipelines.corrections.sources import NO_ENTRY, OutOfReach, rejected_by, source_of
 from pipelines.feeds.files.catalog import Catalog, Feed, home_catalog
 from pipelines.feeds.files.crosswalks import BadCrosswalk, add_entries
@@ -23,13 +21,13 @@ from pipelines.feeds.mapping.missing import missing_values, types_of
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.feeds.terms.values import Crosswalk
 from pipelines.home.batch import UnreadableFile, reading_file
+from pipelines.home.reference_files import reference_files, reference_lines
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import targets_with_rejects
 from pipelines.ledger.tables import NotPossible
 from pipelines.session.ledger import ledger_of
 
 HEADER = ("crosswalk", "value", "rows", "entry", "candidates")
-ENDINGS = (".ndjson", ".ndjson.gz")
 SHOWN = 3
 MOST = 500_000
 """The most records that are compared."""
@@ -80,16 +78,12 @@ def _parts(text: str) -> set[str]:
 def records_in(folder: Path, types: Sequence[str]) -> Iterator[Candidate]:
     """Yield the records of some types in a folder of NDJSON, up to a bound. Lines that are no records are skipped."""
     left = MOST
-    for path in sorted(folder.iterdir()) if is_folder(folder) else ():
-        if not path.name.endswith(ENDINGS):
-            continue
-        opener: Any = gzip.open if path.name.endswith(".gz") else open
-        with opener(path, "rt", encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                found = object_in(line)
-                if found and found.get("resourceType") in types and isinstance(found.get("id"), str) and left:
-                    left -= 1
-                    yield Candidate(found["id"], words_of(found))
+    for path in reference_files(folder):
+        for line in reference_lines(path):
+            found = object_in(line.decode("utf-8", "replace"))
+            if found and found.get("resourceType") in types and isinstance(found.get("id"), str) and left:
+                left -= 1
+                yield Candidate(found["id"], words_of(found))
 
 
 def words_of(record: dict[str, Any]) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 import dagster as dg
 
-from fhir_service.paths import is_file, is_folder
 from pipelines.dagster import metadata
 from pipelines.dagster.names import AGAIN, DagsterNames
 from pipelines.dagster.run_resource import RESOURCE_KEY, workplace_of
@@ -21,12 +20,12 @@ from pipelines.home.batch import printable_name
 from pipelines.home.counted import listed
 from pipelines.home.files import sha256_of, write_whole
 from pipelines.home.folder import REFERENCE_NOTE
+from pipelines.home.reference_files import reference_files
 from pipelines.runs.manifest import software_version
 from pipelines.session.bundled import STORE, label_of, load_reference
 
 GROUP = "reference"
 JOB = "load_reference"
-ENDINGS = (".ndjson", ".ndjson.gz")
 REFUSED = f"{STORE}.refused.ndjson"
 NO_TYPE = "(none)"
 NAMED = 20
@@ -45,19 +44,10 @@ class LoadedFile:
     refused: bool = False
 
 
-def reference_files(home: Path) -> list[Path]:
-    """Return the files of `<home>/reference` by name. Names that begin with a dot are still being written."""
-    folder = home / GROUP
-    if not is_folder(folder):
-        return []
-    named = (path for path in folder.iterdir() if path.name.endswith(ENDINGS) and not path.name.startswith("."))
-    return sorted(path for path in named if is_file(path))
-
-
 def looks_new(home: Path) -> list[Path]:
     """Return the files whose size or time of modification differs from the loaded one. Reads no content."""
     noted = {name: (each.size, each.modified) for name, each in _noted(home).items()}
-    found = ((path, path.stat()) for path in reference_files(home))
+    found = ((path, path.stat()) for path in reference_files(home / GROUP))
     return [path for path, about in found if (about.st_size, about.st_mtime_ns) != noted.get(path.name)]
 
 
@@ -162,7 +152,7 @@ def _as_it_is(path: Path) -> LoadedFile:
 
 def _refused(home: Path, noted: Mapping[str, LoadedFile]) -> list[Path]:
     """Return the files with records that the store lacks."""
-    return [path for path in reference_files(home) if path.name in noted and noted[path.name].refused]
+    return [path for path in reference_files(home / GROUP) if path.name in noted and noted[path.name].refused]
 
 
 def refused_at(path: Path) -> list[tuple[str, int]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipelines.home.exits import ExplainedError, WronglyAsked
+from pipelines.home.exits import WronglyAsked
 
 CONTROL = ".control.json"
 SOURCE = ("sha256", "source/*")
@@ -20,7 +20,7 @@ class UnreadableFile(WronglyAsked):
 
 
 @contextmanager
-def reading_file(name: str, failure: type[ExplainedError] = UnreadableFile) -> Iterator[None]:
+def reading_file(name: str, failure: type[Exception] = UnreadableFile) -> Iterator[None]:
     """Turn the failure to read a file into a sentence with its name."""
     try:
         yield

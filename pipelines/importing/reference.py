@@ -5,15 +5,12 @@ identifiers show that it is another resource than the file's, the load says so, 
 interrupted load is simply repeated. The bundled service loads its own reference data.
 """
 
-import gzip
 import json
 import re
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from errno import EIO
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -28,6 +25,7 @@ from pipelines.client.replies import TOO_LARGE, NoResult, Reply, RequestRefused,
 from pipelines.client.threads import threads
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE
 from pipelines.home.files import write_whole
+from pipelines.home.reference_files import reference_files, reference_lines
 from pipelines.importing.naming import NamedAtTarget, condition_of, id_as_name, is_another
 from pipelines.session.bundled import STORE, load_reference
 from pipelines.session.connections import TargetConnection
@@ -40,7 +38,6 @@ ORDER = tuple(
     "Organization Practitioner Group Patient Questionnaire Encounter Claim Observation DiagnosticReport".split()
 )
 """The types that are put, each after the types that it may refer to."""
-ENDINGS = (".ndjson", ".jsonl", ".ndjson.gz", ".jsonl.gz")
 OUTCOMES = ("created", "there", "unchanged", "updated", "refused", "unresolved", "left")
 REFUSED = "reference.refused.ndjson"
 TRIES = 3
@@ -108,7 +105,7 @@ def put_reference(
     ids_are: the system under which the files' ids become identifiers, for resources without one at a target that
     assigns ids.
     """
-    files = [file for path in paths for file in _files(path)]
+    files = [file for path in paths for file in (reference_files(path) if is_folder(path) else [path])]
     put = PutCounts()
     if connection.bundled:
         for each in load_reference(home / STORE, files, home / REFUSED, "by hand", environ):
@@ -121,21 +118,11 @@ def put_reference(
     return put
 
 
-def _files(path: Path) -> list[Path]:
-    if not is_folder(path):
-        return [path]
-    return sorted(each for each in path.iterdir() if each.name.endswith(ENDINGS))
-
-
 def _lines(files: Iterable[Path]) -> Iterator[ReferenceLine]:
     for path in files:
-        try:
-            with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-                for number, text in enumerate(file, 1):
-                    if text.strip():
-                        yield ReferenceLine(path.name, number, _body(text))
-        except (EOFError, zlib.error):
-            raise OSError(EIO, "the compressed file is cut off or damaged", str(path)) from None
+        for number, text in enumerate(reference_lines(path), 1):
+            if text.strip():
+                yield ReferenceLine(path.name, number, _body(text))
 
 
 def _body(text: bytes) -> Body:

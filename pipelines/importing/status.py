@@ -11,11 +11,12 @@ from pipelines.ledger.batch_counts import as_of_now
 from pipelines.ledger.doubts import undecided
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import newest_manifest
+from pipelines.ledger.not_loaded import next_step
 from pipelines.ledger.reasons import open_reasons
 from pipelines.ledger.rejects import open_by_batch, open_in_batch
 from pipelines.ledger.standing import undo_left_by_batch, undone_by_batch
-from pipelines.ledger.states import OUTCOMES, ROW_STATES
-from pipelines.runs.lines import IN_DOUBT_NEXT, NOT_LOADED_NEXT, aligned, dollars, first_of, undo_left
+from pipelines.ledger.states import NOT_LOADED, OUTCOMES, ROW_STATES
+from pipelines.runs.lines import IN_DOUBT_NEXT, aligned, dollars, first_of, undo_left
 from pipelines.session.ledger import ledger_of
 
 COUNTED = ("records", "accepted", "rejected", *OUTCOMES)
@@ -134,8 +135,8 @@ def _one(row: dict[str, Any]) -> Iterable[str]:
         yield f"run {run['run']}: {run['state']}, {_times(run)}: {_counted(run, COUNTED) or 'no records'}"
         if run["message"]:
             yield f"  {run['message']}"
-    if runs and (row["state"] == "failed" or row["state"] == runs[-1]["state"] == "stopped"):
-        yield f"not loaded: {NOT_LOADED_NEXT}"
+    if runs and row["state"] in NOT_LOADED:
+        yield f"not loaded: {next_step(row['batch_id'], row['state'], runs[-1]['state'], row['open_rejects'])}"
     if left := row["undo_left"]:
         yield undo_left(row["batch_id"], left)
     if row.get("now"):

@@ -12,7 +12,8 @@ import duckdb
 
 from pipelines.home.batch import printable_name
 from pipelines.home.counted import counted
-from pipelines.ledger.states import CUT_OFF, LANDED, NOT_LOADED
+from pipelines.ledger.not_loaded import is_ended_by_undo, next_step
+from pipelines.ledger.states import LANDED, NOT_LOADED
 
 BATCHES = f"""
     WITH here AS (SELECT target, published_at FROM publication ORDER BY published_at DESC LIMIT 1),
@@ -108,12 +109,7 @@ class BatchNow:
 
     @property
     def is_ended_by_undo(self) -> bool:
-        """True if an undo stopped the batch: a check stops a run with its batch."""
-        return self.state == "stopped" and self.last_run != "stopped"
-
-    @property
-    def is_program_at_fault(self) -> bool:
-        return self.state == "failed" and self.last_run == CUT_OFF
+        return is_ended_by_undo(self.state, self.last_run)
 
     @property
     def is_cut_off(self) -> bool:
@@ -168,29 +164,8 @@ def _failed(batches: list[BatchNow]) -> Iterator[AttentionItem]:
             why = (each.message or each.state).removeprefix(f"{each.file}: ").removeprefix(f"{each.batch_id}: ")
             what = "Its last run failed" if each.taken else "Nothing of it was loaded"
             matter = ENDED_BY_UNDO if each.is_ended_by_undo else f"{what}: {why}"
-            yield AttentionItem(each.file, matter, _remedy(each))
-
-
-def _remedy(batch: BatchNow) -> str:
-    """Return what to do about a file that was not loaded."""
-    if batch.is_ended_by_undo:
-        again = f"chartferry import --again {batch.batch_id} loads it whole."
-        return f"{again} If it is not needed, give it up by chartferry purge {batch.batch_id}."
-    if batch.is_program_at_fault:
-        return (
-            "Import it again, with a later version of Chartferry or with more memory: the file is in"
-            f" batches/{batch.batch_id}/source."
-        )
-    correct = "Correct the file or its feed file, and put the file into the inbox again."
-    if batch.state == "stopped":
-        correct = (
-            "Do what the problem says; or correct the file, its control totals or its feed file, and put the file into"
-            " the inbox again, with its control totals if it has some."
-        )
-    return (
-        f"{correct} If records are left that no other file has, and they are not needed, give them up by chartferry"
-        f" purge {batch.batch_id}."
-    )
+            remedy = next_step(each.batch_id, each.state, each.last_run, each.open)
+            yield AttentionItem(each.file, matter, remedy)
 
 
 def _cut_off(batches: list[BatchNow]) -> Iterator[AttentionItem]:

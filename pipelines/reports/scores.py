@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from fhir_service.paths import matching
 from pipelines.home import arrow
 from pipelines.reports.forms import NO_QUESTION, id_at_target
-from pipelines.reports.settings import TomlFile, read_toml
+from pipelines.reports.settings import TomlFile, settings_in
 from pipelines.reports.tables import BrokenTable, sql_folder
 
 FOLDER = "scores"
@@ -67,7 +67,7 @@ def score_files(home: Path) -> list[ScoreFile]:
 
 def _read(path: Path, is_ours: bool) -> ScoreFile:
     file = f"{FOLDER}/{path.name}"
-    return ScoreFile.model_construct(**dict(read_toml(path, file, ScoreRule)), file=file, is_ours=is_ours)
+    return ScoreFile.model_construct(**dict(settings_in(path, file, ScoreRule)), file=file, is_ours=is_ours)
 
 
 NAMED = 20

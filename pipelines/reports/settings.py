@@ -1,12 +1,12 @@
 """The settings of the published tables: the optional file `<home>/reports.toml`."""
 
 import os
-import tomllib
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from pipelines.home.toml_files import read_toml
 from pipelines.reports.tables import BrokenTable
 
 
@@ -19,14 +19,10 @@ class TomlFile(BaseModel):
 Settings = TypeVar("Settings", bound=TomlFile)
 
 
-def read_toml(path: Path, file: str, settings: type[Settings]) -> Settings:
+def settings_in(path: Path, file: str, settings: type[Settings]) -> Settings:
     """Return the settings in a file. Raises `BrokenTable`. file: its name in messages."""
     try:
-        return settings.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError) as error:
-        raise BrokenTable(f"{file} cannot be read ({type(error).__name__})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise BrokenTable(f"{file} is not valid TOML: {error}") from None
+        return settings.model_validate(read_toml(path, BrokenTable, file))
     except ValidationError as error:
         raise BrokenTable(f"{file}: {_problem(error, settings)}") from None
 
@@ -63,7 +59,7 @@ class ReportSettings(TomlFile):
 def settings_of(home: Path) -> ReportSettings:
     """Return the settings of a home. Raises `BrokenTable` with the file, the setting, and the allowed values."""
     there = os.path.lexists(home / FILE)  # a broken link counts as a file that cannot be read
-    return read_toml(home / FILE, FILE, ReportSettings) if there else ReportSettings()
+    return settings_in(home / FILE, FILE, ReportSettings) if there else ReportSettings()
 
 
 def wants_patients(home: Path) -> bool:

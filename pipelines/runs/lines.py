@@ -5,10 +5,6 @@ from itertools import islice
 
 SHOWN_NEXT = "the tables and the report page show it after the next import, or after chartferry reports"
 """The message of a command that changes the content of the tables and does not publish them."""
-NOT_LOADED_NEXT = (
-    "correct the export, its control totals or its feed file and import the file again (batches/BATCH/source has it),"
-    " or give it up by chartferry purge BATCH"
-)
 IN_DOUBT_NEXT = "chartferry doubts resolve looks again, and says what to do"
 
 

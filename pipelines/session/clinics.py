@@ -6,7 +6,6 @@ server is on another host: pages and daemon need only its name, that address and
 
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
@@ -14,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from fhir_service.paths import is_folder
-from pipelines.home.batch import reading_file
 from pipelines.home.dagster_folder import CLINIC, CODE_SERVER, INSECURE, is_set
 from pipelines.home.executor import problem_of_executor
 from pipelines.home.exits import BadSetting
 from pipelines.home.preparing import INBOX
+from pipelines.home.toml_files import text_of, toml_of
 from pipelines.session.named_target import NAMES, is_bundled, named_target
 
 PLAIN = re.compile(r"[a-z][a-z0-9]{0,29}")
@@ -138,11 +137,7 @@ def shared_environment(file: Path, environ: Mapping[str, str]) -> dict[str, str]
 
 def _said(file: Path) -> list[dict[str, Any]]:
     """Return the file's tables, one for each clinic, as they are there."""
-    try:
-        with reading_file(str(file), BadSetting):
-            said = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadSetting(f"{file.name}: is not TOML: {error}") from None
+    said = toml_of(text_of(file, BadSetting, str(file)), file.name, BadSetting)
     found = said.pop("clinic", None)
     if said:
         raise BadSetting(f"{file.name}: {next(iter(said))}: there is no such key: each clinic is a [[clinic]]")

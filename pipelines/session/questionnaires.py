@@ -13,8 +13,8 @@ from fhir_service.interface.checking import check
 from fhir_service.interface.json_text import object_in
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
-from fhir_service.paths import matching
 from pipelines.client.profiles import member
+from pipelines.home.reference_files import reference_files, reference_lines
 from pipelines.reports.forms import content_name
 
 MOST_BYTES = 64 << 20
@@ -98,9 +98,9 @@ def reference_questionnaires(home: Path) -> Snapshot | None:
 
 
 def _bodies(folder: Path) -> Iterator[dict[str, Any]]:
-    for path in matching(folder, "*.ndjson"):
-        if path.stat().st_size > MOST_BYTES:
-            continue
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            if '"Questionnaire"' in line and (body := object_in(line) or {}).get("resourceType") == "Questionnaire":
-                yield body
+    for path in reference_files(folder):
+        for line in reference_lines(path) if path.stat().st_size <= MOST_BYTES else ():
+            if b'"Questionnaire"' in line:
+                body = object_in(line.decode("utf-8", "replace")) or {}
+                if body.get("resourceType") == "Questionnaire":
+                    yield body

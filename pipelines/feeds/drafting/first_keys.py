@@ -11,6 +11,7 @@ from pipelines.feeds.drafting.column_choice import KindGuess
 from pipelines.feeds.drafting.entries import FeedEntry, Line, as_toml
 from pipelines.feeds.drafting.sniffing import Export
 from pipelines.feeds.files.catalog import PACKED, plain_name
+from pipelines.feeds.terms.texts import DELIMITERS
 
 NEIGHBOURS = 1000
 _MONTHS = (
@@ -22,7 +23,6 @@ _INSTRUMENT = re.compile(
     r".*(?<![^\W\d_])(?:audit|bdi|dass|epds|gad|pcl|phq|sf|who)[-_ ]?\d{1,2}(?=[-_ ]|$)", re.IGNORECASE
 )
 """Names of instruments that end in digits."""
-_LABELS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 
 
 def head(path: Path, guess: KindGuess, export: Export) -> Iterator[Line]:
@@ -110,7 +110,7 @@ def _encoding(export: Export) -> Iterator[FeedEntry]:
 def _written(export: Export) -> Iterator[FeedEntry]:
     how = export.written
     if how.delimiter != "," or how.rivals:
-        others = " or ".join(_LABELS[sign] for sign in how.rivals)
+        others = " or ".join(f"a {DELIMITERS[sign]}" for sign in how.rivals)
         yield FeedEntry("delimiter", as_toml(how.delimiter), f"{others} parts the rows as well" if others else "")
     if how.quote != '"':
         yield FeedEntry("quote", as_toml(how.quote))

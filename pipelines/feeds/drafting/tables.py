@@ -9,10 +9,10 @@ from itertools import islice
 from typing import NamedTuple
 
 from pipelines.feeds.drafting.cells import is_value, most
+from pipelines.feeds.terms.texts import DELIMITERS
 from pipelines.feeds.terms.vocabulary import ID_WORDS, KIND_WORDS, words_of
 
 ROWS = 300
-DELIMITERS = (",", ";", "\t", "|")
 RARE = ("^", "~", ":", " ")
 FIRST_ROWS = 30
 LONGEST_NAME = 400

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from pipelines.feeds.terms.texts import composed_text
 from pipelines.feeds.terms.values import Crosswalk
 from pipelines.home.batch import is_control, reading_file
 from pipelines.home.exits import WronglyAsked
+from pipelines.home.toml_files import text_of, toml_of
 
 BUILTIN = Path(__file__).parents[1] / "builtin"
 FORMS = {".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "json", ".xlsx": "xlsx", ".parquet": "parquet"}
@@ -205,11 +205,8 @@ def _feed_files(folder: Path) -> list[Path]:
 
 def load_feed(path: Path, builtin: bool = False, environ: Mapping[str, str] = os.environ) -> Feed:
     """Return one feed. Raises FeedError with file, key and line. environ: names the databases of crosswalks."""
-    text = _text(path)
-    try:
-        given = tomllib.loads(text, parse_float=Decimal)
-    except tomllib.TOMLDecodeError as error:
-        raise FeedError(f"{path.name}: the file is not valid TOML: {error}") from None
+    text = composed_text(text_of(path, FeedError))
+    given = toml_of(text, path.name, FeedError, Decimal)
     given.setdefault("name", path.stem)
     given.setdefault("source", given["name"])
     try:
@@ -223,14 +220,6 @@ def load_feed(path: Path, builtin: bool = False, environ: Mapping[str, str] = os
     except BadCrosswalk as error:
         raise FeedError(f"{path.name}: {error}{_line_with(text, str(error))}") from None
     return Feed(file, path, builtin, tables, _hash(file, tables), environ)
-
-
-def _text(path: Path) -> str:
-    try:
-        with reading_file(path.name, FeedError):
-            return composed_text(path.read_bytes().decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise FeedError(f"{path.name}: the file is not UTF-8; save it as UTF-8") from None
 
 
 def _with_maps(given: Any, maps: Any = None, at: tuple[str, ...] = ()) -> Any:

@@ -9,6 +9,7 @@ from pipelines.feeds.reading.dialect import mending_key
 from pipelines.feeds.reading.reject_marks import MARKS
 from pipelines.feeds.terms.paths import parse_path
 from pipelines.feeds.terms.schema import named_columns, places_of, position
+from pipelines.feeds.terms.texts import DELIMITERS
 from pipelines.home.batch import UnreadableFile, printable_name
 from pipelines.home.counted import counted
 
@@ -57,7 +58,6 @@ def path_heads(feed: Feed) -> set[str]:
     return {"resourceType", *names, *(str(parse_path(name)[0]) for name in names)}
 
 
-DELIMITERS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
 NAMED = 3
 
 
@@ -68,8 +68,8 @@ def in_their_place(lacking: Sequence[str], names: Iterable[str], header: Sequenc
     names: all columns of the feed. lacking: the columns that are not in the header.
     """
     if other := _delimiter(lacking, delimiter.join(header), delimiter):
-        says = DELIMITERS.get(delimiter, repr(delimiter))
-        return f"the file seems to be delimited by {DELIMITERS[other]}, but the feed says {says}"
+        there, says = ("tabs" if sign == "\t" else repr(sign) for sign in (other, delimiter))
+        return f"the file seems to be delimited by {there}, but the feed says {says}"
     there_by_spelling = {spelled(name): name for name in header}
     alike = [(there_by_spelling[spelled(name)], name) for name in lacking if spelled(name) in there_by_spelling]
     if alike:

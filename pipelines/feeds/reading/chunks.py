@@ -14,6 +14,7 @@ from fhir_service.interface.json_text import Malformed, parse_json
 from pipelines.feeds.reading.opening import NAME_THE_ENCODING
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.texts import DELIMITERS
 from pipelines.home.counted import counted
 
 BAD_QUOTING = ValueFault(
@@ -39,7 +40,6 @@ OUT_OF_RANGE = ValueFault("FEED-FILE-04", "not a JSON object: a number is out of
 HALF_A_CHARACTER = ValueFault(
     "FEED-FILE-04", "a text has half of a character (an escape from \\ud800 to \\udfff alone)"
 )
-_SIGNS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -80,7 +80,7 @@ def lines_of(fault: ValueFault, first: int, last: int) -> ValueFault:
 
 def ragged(fields: int, width: int, delimiter: str, like: str, quoted: bool) -> ValueFault:
     """Return the fault of a row with too many or too few fields. like: the words for what has `width` fields."""
-    sign = _SIGNS.get(delimiter, f"'{delimiter}'")
+    sign = DELIMITERS.get(delimiter, f"'{delimiter}'")
     quotes = f"; a {sign} inside a field needs quotes" if quoted and fields > width else ""
     return ValueFault("FEED-FILE-02", f"{counted(fields, 'field')} where {like} {width}{quotes}")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipelines.feeds.terms.columns import ValueFault
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.feeds.terms.texts import composed_text
+from pipelines.feeds.terms.texts import DELIMITERS, composed_text
 
 WAYS: tuple[dict[str, Any], ...] = (
     {"skip_spaces": True},
@@ -19,7 +19,6 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"quote": "'", "skip_spaces": True},
 )
 """Other formats of rows that a row may show, each with its keys of the feed file."""
-DELIMITERS = (",", ";", "\t", "|", "^", " ")
 QUOTES = ("'", '"')
 
 
@@ -89,7 +88,7 @@ def _ways(feed: FeedFile) -> list[dict[str, Any]]:
     """Return changes of delimiter, quotes and leading spaces, the smallest first."""
     spaces: list[dict[str, Any]] = [] if feed.skip_spaces else [{"skip_spaces": True}]
     quotes = [{"quote": quote} for quote in QUOTES if quote != feed.quote]
-    delimiters = [{"delimiter": sign} for sign in DELIMITERS if sign != feed.delimiter]
+    delimiters = [{"delimiter": sign} for sign in (*DELIMITERS, "^", " ") if sign != feed.delimiter]
     return [{}, *spaces, *quotes, *delimiters, *({**sign, **more} for sign in delimiters for more in spaces)]
 
 

@@ -3,6 +3,8 @@
 import re
 import unicodedata
 
+DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+"""The usual delimiters of fields, with their names."""
 BLANKS = re.compile(r"[ \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 """Unicode's blanks and separators, one or more in a row, without control characters such as tabs."""
 UNSEEN = ("Cc", "Cf", "Co", "Cs", "Cn")

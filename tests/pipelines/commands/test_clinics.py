@@ -35,7 +35,7 @@ TARGET = 'target = "https://chart.example.org/fhir"\n'
     [
         ("name = 1", "name: there is no such key: each clinic is a [[clinic]]"),
         ("", "names no clinic: each is a [[clinic]] with name and home"),
-        ("no", "is not TOML: Expected '=' after a key in a key/value pair (at end of document)"),
+        ("no", "the file is not valid TOML: Expected '=' after a key in a key/value pair (at end of document)"),
         ('[[clinic]]\nname = "north"\n', "clinic north: has no home"),
         ('[[clinic]]\nhome = "north"\n', "clinic 1: has no name"),
         (

@@ -9,11 +9,11 @@ import pytest
 from pipelines.corrections.undo_result import ENDED, UNFINISHED
 from pipelines.home.exits import INTERRUPTED
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.not_loaded import next_step
 from pipelines.ledger.tables import LedgerError
 from pipelines.receiving.stage import receive
 from pipelines.reports.attention import ENDED_BY_UNDO as ENDED_SAID
 from pipelines.runs.beginning import begin
-from pipelines.runs.lines import NOT_LOADED_NEXT
 from pipelines.runs.loading import load_run
 from pipelines.runs.run import ENDED_BY_UNDO
 from pipelines.runs.validating import validate_run
@@ -58,13 +58,13 @@ def test_an_undo_ends_a_batch_whose_load_was_cut_off_until_it_is_loaded_again(ho
         assert said == (0, sent, 0, True, False)
     [row] = asked_of_status(chartferry)
     assert (row["state"], row["created"], row["taken_back"]) == ("stopped", sent, sent)
-    assert f"chartferry import --again {batch}" in chartferry("status", batch)[1]
+    remedy = next_step(batch, "stopped", "running", 0)
+    assert remedy.startswith(f"chartferry import --again {batch} loads it whole. ")
+    assert f"not loaded: {remedy}" in chartferry("status", batch)[1].splitlines()
     assert "tasks.csv tasks ended by undo" in words_of(home, "imports")
-    remedy = f"chartferry import --again {batch} loads it whole. If it is not needed, give it up by chartferry purge"
-    assert f"tasks.csv {ENDED_SAID} {remedy} {batch}." in words_of(home, "problems")
+    assert f"tasks.csv {ENDED_SAID} {remedy}" in words_of(home, "problems")
     after = asked("import")
     assert (after["batches"], after["not_loaded"]) == ([], [batch])
-    assert NOT_LOADED_NEXT not in chartferry("import")[1], "its file is refused when it comes again"
     tasks(home, *(f"k{number}" for number in range(110)))
     [again] = asked("import")["batches"]
     assert (again["state"], again["message"]) == ("failed", f"{batch}: {ENDED_BY_UNDO.format(batch)}")

@@ -331,7 +331,7 @@ def test_a_questionnaire_without_name_or_letters_still_has_a_table(world: World)
     [
         ("publish_free_text = 'yes'", "reports.toml: `publish_free_text` is true or false"),
         ("free_text = true", "reports.toml: there is no setting `free_text`; possible: publish_free_text, publish"),
-        ("publish_free_text", "reports.toml is not valid TOML: "),
+        ("publish_free_text", "reports.toml: the file is not valid TOML: "),
         (
             "[response_tables]\nq1 = 'Not so'",
             "reports.toml: `response_tables` is a table, id = name: a name has lower",

@@ -255,7 +255,7 @@ VALID = 'name = "Own"\nquestionnaires = ["q1"]\nquestions = ["a"]\n'
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("name", "scores/own.toml is not valid TOML: "),
+        ("name", "scores/own.toml: the file is not valid TOML: "),
         ('questions = ["a"]', "scores/own.toml: `name` is missing"),
         (VALID.replace("questions", "question"), "scores/own.toml: there is no setting `question`; possible: name, "),
         (VALID + "formula = 1", "scores/own.toml: there is no setting `formula`; possible: name, questionnaires, "),

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from pipelines.home.scratch import remove_abandoned, workspace
-from pipelines.runs.lines import NOT_LOADED_NEXT
+from pipelines.ledger.not_loaded import next_step
 from pipelines.runs.summary import Summary
 
 TEXT = "payment_id,patient_id,amount,paid_on,claim_id\nk1,p1,1.00,2026-03-01,\n"
@@ -28,6 +28,21 @@ def test_a_stopped_command_is_reported_in_one_line_and_goes_on_when_given_again(
 
 def raised(error):
     raise error
+
+
+def test_a_file_that_was_not_loaded_is_given_up_as_its_status_says(chartferry, home, asked):
+    """CLI-CMD-04: its rows cannot be purged while a reject of it is open."""
+    (home / "inbox" / "payments.csv").write_text(TEXT + "k2,p1,two,2026-03-01,\n")
+    (home / "inbox" / "payments.csv.control.json").write_text('{"rows": 3}')
+    name = asked("import")["batches"][0]["batch_id"]
+    [reject] = asked("status", name)["batches"][0]["rejects"]
+    give_up = f"give them up by chartferry purge {name}."
+    first = "set its open rejects aside by chartferry rejects discard, and then "
+    assert f"not needed, {first}{give_up}" in chartferry("status", name)[1]
+    assert chartferry("purge", name)[0] != 0
+    assert chartferry("rejects", "discard", reject["reject_id"], "--why", "not needed")[0] == 0
+    assert f"not needed, {give_up}" in chartferry("status", name)[1]
+    assert chartferry("purge", name)[0] == 0
 
 
 def test_the_entry_point_imports_nothing_before_it_can_be_stopped():
@@ -107,7 +122,7 @@ def test_the_status_of_a_failed_batch_says_how_its_file_is_loaded_after_all(char
     [failed] = asked("import")["batches"]
     assert failed["state"] == "failed"
     name = failed["batch_id"]
-    assert f"not loaded: {NOT_LOADED_NEXT}" in chartferry("status", name)[1].splitlines()
+    assert f"not loaded: {next_step(name, 'failed', 'failed', 0)}" in chartferry("status", name)[1].splitlines()
 
 
 def test_later_imports_name_a_file_that_was_not_loaded_until_its_records_came(chartferry, home, asked):
@@ -116,7 +131,8 @@ def test_later_imports_name_a_file_that_was_not_loaded_until_its_records_came(ch
     (home / "inbox" / "payments.csv.control.json").write_text('{"rows": 2}')
     [stopped] = asked("import")["batches"]
     assert (stopped["state"], asked("import")["not_loaded"]) == ("stopped", [stopped["batch_id"]])
-    assert f"not loaded: {NOT_LOADED_NEXT}" in chartferry("status", stopped["batch_id"])[1].splitlines()
+    remedy = next_step(stopped["batch_id"], "stopped", "stopped", 0)
+    assert f"not loaded: {remedy}" in chartferry("status", stopped["batch_id"])[1].splitlines()
     code, said, _ = chartferry("import")
     note = f"note: earlier files that were not loaded: payments.csv ({stopped['batch_id']}); chartferry status BATCH"
     assert (code, f"{note} says why, and what to do" in said.splitlines()) == (0, True)
