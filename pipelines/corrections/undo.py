@@ -25,10 +25,9 @@ from pipelines.corrections.undo_result import UndoResult
 from pipelines.corrections.unfinished_batches import end_unfinished, give_up_unsent, is_unfinished
 from pipelines.ledger.former_versions import (
     FormerVersion,
-    earlier_versions,
     intend_withdrawal,
-    is_superseded,
     standing_again,
+    superseded_versions,
     undone,
     withdrawal_given_up,
     withdrawn,
@@ -149,15 +148,9 @@ def _why_not(posted: PostResult) -> str:
 def _undo_replaced(session: Session, lease: Lease, batch_id: str, done: UndoResult) -> None:
     """Take back what records of the batch have replaced, if its load was cut off before it could."""
     ledger, batch = session.ledger, session.ledger.known_batch(session.target, batch_id)
-    of = (session.target, batch["source"], batch["resource_type"])
-    standing = earlier_versions(ledger, *of)
-    known = ledger.known(*of, {version.key for version in standing})
-    replaced = [
-        version
-        for version in standing
-        if is_superseded(version, record := known.get(version.key)) and record and record.batch_id == batch_id
-    ]
-    changes = Changes(session.connection.client, partial(ledger.confirm, lease), owner_of(session, *of[1:]))
+    of = (batch["source"], batch["resource_type"])
+    replaced = superseded_versions(ledger, session.target, *of, batch_id)
+    changes = Changes(session.connection.client, partial(ledger.confirm, lease), owner_of(session, *of))
     with threads(session.pace.at_once, "undo") as pool:
         for version, posted in zip(replaced, pool.map(changes.take_back, map(KnownResource.of, replaced)), strict=True):
             done.unusable = done.unusable or posted.unusable

@@ -1,7 +1,7 @@
 """End a batch that is not finished once a person takes it back: nothing more of it is sent."""
 
-from pipelines.corrections.records import count_records, pieces_of
-from pipelines.ledger.batch_counts import counts_so_far
+from pipelines.corrections.records import pieces_of
+from pipelines.ledger.batch_counts import counts_so_far, rows_left
 from pipelines.ledger.former_versions import give_up
 from pipelines.ledger.lease import Lease
 from pipelines.ledger.reject_state import close_answered
@@ -33,7 +33,7 @@ def end_unfinished(session: Session, batch_id: str) -> bool:
     on with it if the undo is cut off.
     """
     ledger, target = session.ledger, session.target
-    if not is_unfinished(session, batch_id) or count_records(session, batch_id, UNDECIDED):
+    if not is_unfinished(session, batch_id) or rows_left(ledger, target, batch_id, 1):
         return False
     said, runs = ENDED_BY_UNDO.format(batch_id), ledger.runs(target, batch_id)
     batch = ledger.known_batch(target, batch_id)

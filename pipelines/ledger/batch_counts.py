@@ -10,7 +10,7 @@ from pipelines.ledger.columns import COPAYMENTS, LINE_COUNTS
 from pipelines.ledger.inserting import keep_others_out
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.row_fates import OPEN
-from pipelines.ledger.states import OUTCOMES
+from pipelines.ledger.states import ASKED, OUTCOMES
 
 LINES = (*LINE_COUNTS, "amount_received", "amount_accepted", *COPAYMENTS)
 
@@ -74,8 +74,8 @@ def hold_batch(ledger: Ledger, target: str, batch_id: str) -> None:
     keep_others_out(ledger)
 
 
-def under_way(ledger: Ledger, target: str, batch_id: str, most: int | None = None) -> list[str]:
-    """Return keys of a batch's rows that are planned or sending, at most `most`.
+def rows_left(ledger: Ledger, target: str, batch_id: str, most: int | None = None) -> list[str]:
+    """Return keys of a batch's rows without an outcome, at most `most`. A batch with such a row has not ended.
 
     A planned row whose reject is open is left out: it waits for a correction or a retry.
     """
@@ -84,7 +84,7 @@ def under_way(ledger: Ledger, target: str, batch_id: str, most: int | None = Non
         reject.target == target, reject.batch_id == batch_id, reject.source_key == record.key, reject.state.in_(OPEN)
     )
     planned = and_(record.state == "planned", ~its_reject.exists())
-    query = select(record.key).where(t.of_batch(t.records, target, batch_id), or_(planned, record.state == "sending"))
+    query = select(record.key).where(t.of_batch(t.records, target, batch_id), or_(planned, record.state.in_(ASKED)))
     return [key for (key,) in ledger.read(query.limit(most))]
 
 

@@ -12,7 +12,7 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import HeldRight
 from pipelines.ledger.reject_state import open_unanswered
-from pipelines.ledger.rows import Intent, KnownRecord
+from pipelines.ledger.rows import Intent
 from pipelines.ledger.states import LANDED, NOT_MADE, UNDECIDED, in_sql
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import verb
@@ -85,11 +85,6 @@ class FormerVersion(NamedTuple):
     @property
     def resource(self) -> str:
         return f"{self.resource_type}/{self.resource_id}"
-
-
-def is_superseded(version: FormerVersion, record: KnownRecord | None) -> bool:
-    """True if the record is there in a later generation. A version of the same generation waits for an undo."""
-    return record is not None and record.generation > version.generation and record.state in (*LANDED, "undone")
 
 
 # -- changing known records
@@ -220,6 +215,23 @@ def earlier_versions(
     if keys is None:
         return list(map(FormerVersion._make, ledger.read(query.order_by(former.key, former.version))))
     return list(map(FormerVersion._make, ledger.read_of(query, former.key, sorted(keys))))
+
+
+def superseded_versions(
+    ledger: LedgerAccess, target: str, source: str, resource_type: str, batch_id: str | None = None
+) -> list[FormerVersion]:
+    """Return versions to be taken back because their record is there in a later generation.
+
+    A version of the record's own generation waits for an undo. batch_id: of the present records; None for all.
+    """
+    of, former, record = (target, source, resource_type), t.former.c, t.records.c
+    later = (record.stream_id == t.number_of(of)) & (record.key == former.key)
+    query = select(*(former[name] for name in FormerVersion._fields)).select_from(t.former.join(t.records, later))
+    query = query.where(t.of_stream(former, of), former.fate == "standing", record.generation > former.generation)
+    query = query.where(record.state.in_((*LANDED, "undone"))).order_by(former.key, former.version)
+    if batch_id is not None:
+        query = query.where(t.of_batch(t.records, target, batch_id))
+    return list(map(FormerVersion._make, ledger.read(query)))
 
 
 @verb

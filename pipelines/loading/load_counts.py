@@ -58,8 +58,8 @@ class LoadCounts:
     is_other: tasks counted as adopted that differ from their rows in elements that users of the chart may change.
     waits_for: other batches that hold lanes of rows; those rows are left for a later run.
     unusable: the reason why the load ended early; rows without an outcome are left for the next run.
-    parts_left: parts without an outcome; their counts are those of their last heartbeat.
-    left_standing: True if superseded responses could not be taken back, or looked for, and are left to the next run.
+    is_cut_short: True if the next run has more to do than rows: parts have no outcome, and their counts are those of
+    their last heartbeat; or superseded responses could not be taken back, or looked for.
     undecided: states, by key, of counted rows without an outcome, which may get one in this load. Left out of reports.
     """
 
@@ -71,9 +71,8 @@ class LoadCounts:
     read_otherwise: int = 0
     waits_for: set[str] = field(default_factory=set)
     unusable: str | None = None
-    parts_left: int = 0
     is_other: int = 0
-    left_standing: bool = False
+    is_cut_short: bool = False
     undecided: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def count(self, key: str, state: str, amount_cents: int | None) -> None:
@@ -118,7 +117,7 @@ class LoadCounts:
         self.is_other += part.is_other
         self.waits_for.update(part.waits_for)
         self.unusable = self.unusable or part.unusable
-        self.parts_left += part.parts_left
+        self.is_cut_short |= part.is_cut_short
 
     def counts_with(self, validated: Mapping[str, int]) -> dict[str, int]:
         """Return the run's counts for the ledger: those from before the load with this load's outcomes and cents."""
@@ -132,10 +131,9 @@ class LoadCounts:
             "amount_created": self.cents["created"],
         }
 
-    def has_left(self, validated: Mapping[str, int]) -> bool:
-        """True if accepted rows have no outcome after the load, or a row is in doubt."""
-        counts = self.counts_with(validated)
-        return bool(self.parts_left or self.waits_for or counts["in_doubt"] or without_outcome(counts))
+    def has_left(self, counts: Mapping[str, int]) -> bool:
+        """True if the next run has something to do. counts: of the run, with this load's outcomes."""
+        return bool(self.is_cut_short or self.waits_for or counts["in_doubt"] or without_outcome(counts))
 
     def in_words(self) -> str:
         """Return the numbers of rows by outcome, in words."""

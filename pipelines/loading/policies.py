@@ -11,7 +11,7 @@ from typing import Any
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.replies import NoResult
 from pipelines.client.threads import threads
-from pipelines.ledger.former_versions import FormerVersion, earlier_versions, is_superseded, withdrawn
+from pipelines.ledger.former_versions import FormerVersion, earlier_versions, superseded_versions, withdrawn
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.book import Book
@@ -52,12 +52,10 @@ def take_back_superseded(book: Book) -> None:
     """
     if book.load.resource not in TAKEN_BACK:
         return
-    standing = earlier_versions(book.load.ledger, *book.load.of)
-    known = book.load.ledger.known(*book.load.of, {version.key for version in standing})
-    old = {version: KnownResource.of(version) for version in standing if is_superseded(version, known.get(version.key))}
+    old = {each: KnownResource.of(each) for each in superseded_versions(book.load.ledger, *book.load.of)}
     if not book.loaded.unusable:
         _take_all_back(book, old)
-    book.loaded.left_standing |= bool(old and book.loaded.unusable)
+    book.loaded.is_cut_short |= bool(old and book.loaded.unusable)
 
 
 def _take_all_back(book: Book, old: Mapping[FormerVersion, KnownResource]) -> None:
@@ -102,7 +100,7 @@ def _there(
     try:
         found = places(book.load.client, book.load.owner.identity, [old[version].value for version in versions])
     except NoResult:
-        book.loaded.left_standing = True
+        book.loaded.is_cut_short = True
         return {}
     return {version: found[old[version].value] for version in versions}
 

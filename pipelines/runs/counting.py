@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.ledger.batch_counts import LINES, counts_so_far, hold_batch, under_way, with_outcomes
+from pipelines.ledger.batch_counts import LINES, counts_so_far, hold_batch, rows_left, with_outcomes
 from pipelines.ledger.doubts import undecided
-from pipelines.ledger.former_versions import give_up
+from pipelines.ledger.former_versions import give_up, superseded_versions
 from pipelines.ledger.lease import Lease
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.reject_state import close_answered
-from pipelines.ledger.states import ASKED, OUTCOMES
+from pipelines.ledger.states import OUTCOMES
 from pipelines.loading.load_counts import LoadCounts
 from pipelines.validation.outcome import ValidationResult
 
@@ -36,23 +36,19 @@ def _recount(ledger: Ledger, before: Mapping[str, Any]) -> None:
     target, batch_id = before["target"], before["batch_id"]
     if before["state"] == "finished":
         counts = with_outcomes(ledger, target, batch_id, before, all_have_one=True)
-        state = "running" if under_way(ledger, target, batch_id, 1) else "finished"
+        state = "running" if rows_left(ledger, target, batch_id, 1) else "finished"
     else:
         counts = counts_so_far(ledger, before)
-        whole = sum(counts[name] for name in OUTCOMES) == before["accepted"]
-        is_open = undecided(ledger, target, batch_id) or counts["superseded"]
-        state = "finished" if whole and not is_open else before["state"]
+        of = (target, before["source"], before["resource_type"])
+        is_whole = sum(counts[name] for name in OUTCOMES) == before["accepted"]
+        is_open = rows_left(ledger, target, batch_id, 1) or superseded_versions(ledger, *of, batch_id)
+        state = "finished" if is_whole and not is_open else before["state"]
     ledger.finish_batch(target, batch_id, state, counts)
-
-
-def is_asked(ledger: Ledger, target: str, batch_id: str) -> bool:
-    """True if rows of a batch were sent and have no outcome."""
-    return bool(undecided(ledger, target, batch_id, ASKED))
 
 
 def give_up_unread(ledger: Ledger, lease: Lease, batch_id: str) -> None:
     """Give up planned rows of a batch that its file has no more, as today's feed reads it: no run would send them."""
-    if keys := set(under_way(ledger, lease.target, batch_id)):
+    if keys := set(rows_left(ledger, lease.target, batch_id)):
         planned = undecided(ledger, lease.target, batch_id, ("planned",))
         give_up(
             ledger,

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from pipelines.home.batch import NotReadToItsEnd, UnreadableFile
-from pipelines.ledger.batch_counts import are_of_lines, counts_so_far, hold_batch, under_way, with_outcomes
+from pipelines.ledger.batch_counts import are_of_lines, counts_so_far, hold_batch, rows_left, with_outcomes
 from pipelines.ledger.states import CUT_OFF, LANDED, NOT_LOADED, OUTCOMES
 from pipelines.loading.load_counts import LoadCounts, without_outcome
 from pipelines.reports.newer_load import tell_newer
-from pipelines.runs.counting import is_asked, run_counts
+from pipelines.runs.counting import run_counts
 from pipelines.runs.killed_runs import close_earlier
 from pipelines.runs.manifest import write_manifest
 from pipelines.runs.run import Run, RunResult
@@ -30,15 +30,13 @@ def end(
     counts = run_counts(validated, loaded)
     if is_retried:
         counts = with_outcomes(session.ledger, session.target, run.received.batch_id, counts)
-    waiting = without_outcome(counts)
-    is_left = bool(loaded.parts_left or loaded.left_standing)
-    state = "running" if waiting or counts["in_doubt"] or is_left else "finished"
+    waiting, state = without_outcome(counts), "running" if loaded.has_left(counts) else "finished"
     result = result_of(run, validated, counts, loaded.unusable or run_sentences(run, validated, loaded), state)
     result.taken_back = loaded.undone
     result.reasons, result.refused_by = dict(Counter(result.reasons) + loaded.reasons), dict(loaded.reasons)
     result.waiting, result.unusable = waiting, loaded.unusable is not None
     result.waits_for = sorted(loaded.waits_for)
-    _close(session, run, result, is_left)
+    _close(session, run, result, loaded.is_cut_short or bool(loaded.waits_for))
     if waiting and session.ledger.known_batch(session.target, run.received.batch_id)["state"] != "running":
         result.sent_by = "chartferry rejects retry"  # their rejects are open
     return result
@@ -133,24 +131,21 @@ def _end_batch(session: Session, run: Run, result: RunResult, is_left: bool) -> 
     """Set state and counts of a run's batch from the ledger's present content, which others may have changed.
 
     A run over some records of a batch that has not finished leaves it to the run that goes on with the batch. is_left:
-    True if the run left work beside its rows.
+    True if the run left more than rows that the ledger knows.
     """
     ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
     now = ledger.known_batch(target, batch_id)
     before = now if "finished" in (run.before, now["state"]) else None
     if not before and run.only is not None:
         return
-    lines = _lines_of(session, run, result, before)
+    lines, is_open = _lines_of(session, run, result, before), bool(rows_left(ledger, target, batch_id, 1))
     if result.state in NOT_LOADED and not before:
         went_on = run.before == "running"
         counts = counts_so_far(ledger, now) if went_on else with_outcomes(ledger, target, batch_id, lines)
-        done = sum(counts[name] for name in OUTCOMES)
-        has_left = counts["accepted"] > done and (done or is_asked(ledger, target, batch_id))
-        state = "running" if went_on and (counts["in_doubt"] or has_left) else result.state
+        is_open = is_open or (any(counts[name] for name in OUTCOMES) and without_outcome(counts))
+        state = "running" if went_on and is_open else result.state
     else:
-        is_open = result.counts["in_doubt"] or result.waits_for or is_left
-        is_open = is_open or (result.state == "running" and not before)
-        is_open = is_open or under_way(ledger, target, batch_id, 1) or is_asked(ledger, target, batch_id)
+        is_open = is_open or is_left or (result.state == "running" and not before)
         state = "running" if is_open else "finished"
         counts = with_outcomes(ledger, target, batch_id, lines, all_have_one=state == "finished")
     ledger.finish_batch(target, batch_id, state, counts, before["finished_at"] if before else None)

@@ -29,7 +29,7 @@ def load_run(session: Session, run: Run, validated: ValidationResult) -> LoadCou
         step = step_for(connection.capabilities, run.feed.resource)
         this = Load(batch, connection.client, connection.capabilities, step, session.ledger, lease, progress)
         loaded = load_in_parts(session, this, workers) if workers > 1 else load(this)
-        if run.only is None and not loaded.has_left(batch.validated):
+        if run.only is None and not loaded.has_left(loaded.counts_with(batch.validated)):
             give_up_unread(session.ledger, lease, batch_id)
         progress.end(loaded.in_words(), "stopped" if loaded.unusable else "done")
     return loaded

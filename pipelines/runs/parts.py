@@ -60,7 +60,7 @@ def _take_in(book: Book, found: Sequence[PartState]) -> bool:
     for line in dict.fromkeys(line for each in every for line in each.said):
         book.load.progress.say(line)
     if undone := [each for each in found if each.outcome is None]:
-        book.loaded.parts_left = len(undone)
+        book.loaded.is_cut_short = True
         book.loaded.unusable = book.loaded.unusable or _why_undone(undone, len(found))
     return any(each.lowered for each in every)
 

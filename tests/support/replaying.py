@@ -25,15 +25,14 @@ from pipelines.ledger import database
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.all_rows import NO_FACTS
-from pipelines.ledger.batch_counts import under_way
+from pipelines.ledger.batch_counts import rows_left
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.database import open_engine
-from pipelines.ledger.doubts import undecided
 from pipelines.ledger.journal import Journal
 from pipelines.ledger.journal_sync import BesideFile
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.reject_state import changes
-from pipelines.ledger.states import ASKED, OUTCOMES
+from pipelines.ledger.states import OUTCOMES
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import VERBS
 
@@ -193,8 +192,7 @@ def assert_batches_count_their_rows(ledger: Ledger, home: Path) -> None:
             counted = {name: rows[name][0] for name in OUTCOMES if name in rows}
             assert counted == {name: batch[name] for name in OUTCOMES if batch[name]}, f"{batch_id} is {state}"
             assert batch["records"] == batch["accepted"] + batch["rejected"], f"{batch_id} is {state}"
-            assert not undecided(ledger, target, batch_id, ASKED), f"{batch_id} is {state}"
-            assert not under_way(ledger, target, batch_id, 1), f"{batch_id} is {state}"
+            assert not rows_left(ledger, target, batch_id, 1), f"{batch_id} is {state}"
 
 
 def _replayed(journal: Path) -> dict[str, Counter[tuple[object, ...]]]:

@@ -364,7 +364,7 @@ def test_a_load_with_a_part_without_an_outcome_says_so(attempts: int, said: str)
     counts = PartLoaded(LoadCounts(Counter(created=5))).as_text()
     found = [PartState(0, 1, False, None, counts), PartState(1, attempts, False, counts, None)]
     assert not in_parts._take_in(book, found)
-    assert (book.loaded.counts["created"], book.loaded.parts_left) == (10, 1)
+    assert (book.loaded.counts["created"], book.loaded.is_cut_short) == (10, True)
     assert said in book.loaded.unusable
     assert "the next import goes on" in book.loaded.unusable
     book.loaded = LoadCounts(unusable="no")

@@ -95,7 +95,7 @@ def test_a_run_with_a_part_without_an_outcome_goes_on_with_the_next_import(
         lay_out(session.ledger, load.lease, workers)
         of_batch = [load.batch.batch_id]
         shown.extend(json.loads(chartferry("status", *about, "--json")[1])["parts"] for about in ([], of_batch))
-        return LoadCounts(Counter(created=ROWS), unusable="1 of 8 parts are not done", parts_left=1)
+        return LoadCounts(Counter(created=ROWS), unusable="1 of 8 parts are not done", is_cut_short=True)
 
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.runs.loading.load_in_parts", all_but_an_outcome)
