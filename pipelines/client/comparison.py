@@ -63,11 +63,11 @@ def own_time(resource_type: str, body: Body) -> datetime | None:
 
 
 def _payment(body: Body) -> Any:
-    claims = {referred(part["valueReference"]) for part in _copayment(body) if "valueReference" in part}
+    claims = {referred(part["valueReference"]) for part in copayment_of(body) if "valueReference" in part}
     return referred(body["request"]), Decimal(str(body["amount"]["value"])).normalize(), sorted(claims)
 
 
-def _copayment(body: Body) -> Iterator[Body]:
+def copayment_of(body: Body) -> Iterator[Body]:
     for extension in body.get("extension", ()):
         if extension.get("url", "").endswith("/copayment-claims"):
             yield from extension.get("extension", ())

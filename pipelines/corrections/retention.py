@@ -14,8 +14,7 @@ from pipelines.home.user import user_name
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.not_loaded import next_step
-from pipelines.ledger.rejects import reject_places
-from pipelines.ledger.row_fates import OPEN
+from pipelines.ledger.rejects import open_here
 from pipelines.ledger.tables import NotPossible
 from pipelines.ledger.unanswered_records import is_unanswered
 from pipelines.session.ledger import ledger_of, nothing_in
@@ -42,7 +41,7 @@ def purge(home: Path, ledger: Ledger, rows: Sequence[Row], user: str, why: str |
             f"{batch_id}: its source rows are kept, because it is not finished and needs them; run chartferry"
             " import first"
         )
-    if number := sum(_open_rejects(ledger, row["target"], batch_id) for row in rows):
+    if number := sum(open_here(ledger, row["target"], batch_id) for row in rows):
         rejects, them = counted(number, "of its rejects is", "of its rejects are"), word_for(number, "it", "them")
         raise NotPossible(f"{batch_id}: {rejects} open: export and correct, or discard {them} first")
     for row in rows:
@@ -103,7 +102,7 @@ def purge_older(home: Path, ledger: Ledger, target: str, days: float, now: datet
             continue
         if left := next((row for row in old[name] if is_unanswered(ledger, batches, row)), None):
             *_, last = (None, *(run["state"] for run in ledger.runs(left["target"], name)))
-            step = next_step(name, left["state"], last, _open_rejects(ledger, left["target"], name))
+            step = next_step(name, left["state"], last, open_here(ledger, left["target"], name))
             done[name] = f"{name}: it was not loaded, and no later file answers its rows. {step}"
             continue
         try:
@@ -139,9 +138,3 @@ def _present(session: Session) -> datetime:
     """
     now, shown = session.ledger.clock(), session.connection.client.server_time()
     return shown if shown and now - shown > MOST_APART else now
-
-
-def _open_rejects(ledger: Ledger, target: str, batch_id: str) -> int:
-    """Return the number of open rejects whose record is in this batch, whichever file it came in first."""
-    found = reject_places(ledger, target, batch_id, OPEN)
-    return len({each.reject_id for each in found if each.batch_id == batch_id})

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fhir_service.interface.json_text import object_in
+from pipelines.client.shapes import objects_in
 from pipelines.corrections.sources import NO_ENTRY, OutOfReach, rejected_by, source_of
 from pipelines.feeds.files.catalog import Catalog, Feed, home_catalog
 from pipelines.feeds.files.crosswalks import BadCrosswalk, add_entries
@@ -88,18 +89,14 @@ def records_in(folder: Path, types: Sequence[str]) -> Iterator[Candidate]:
 
 def words_of(record: dict[str, Any]) -> str:
     """Return the record numbers, the name and the birth date of a record, as far as it has them."""
-    identifiers = [each.get("value") for each in _objects(record.get("identifier"))]
+    identifiers = [each.get("value") for each in objects_in(record.get("identifier"))]
     names: list[object] = []
-    for name in _objects(record.get("name")):
+    for name in objects_in(record.get("name")):
         given = name.get("given")
         names += [*(given if isinstance(given, list) else []), name.get("family"), name.get("text")]
     named = record.get("name") if isinstance(record.get("name"), str) else None
     words = [*identifiers, *names, named, record.get("birthDate")]
     return " ".join(str(word) for word in words if isinstance(word, str) and word)
-
-
-def _objects(found: object) -> list[dict[str, Any]]:
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 @dataclass(frozen=True)

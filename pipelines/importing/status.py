@@ -13,7 +13,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import newest_manifest
 from pipelines.ledger.not_loaded import next_step
 from pipelines.ledger.reasons import open_reasons
-from pipelines.ledger.rejects import open_by_batch, open_in_batch
+from pipelines.ledger.rejects import open_by_batch, open_here, open_in_batch
 from pipelines.ledger.standing import undo_left_by_batch, undone_by_batch
 from pipelines.ledger.states import NOT_LOADED, OUTCOMES, ROW_STATES
 from pipelines.runs.lines import IN_DOUBT_NEXT, aligned, dollars, first_of, undo_left
@@ -56,6 +56,9 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
             row["now"] = _now(ledger, row)
             row["decisions"] = [each for each in ledger.decisions(row["target"]) if _is_about(each, row["batch_id"])]
             row["runs"] = ledger.runs(row["target"], row["batch_id"])
+            if row["runs"] and row["state"] in NOT_LOADED:
+                here = open_here(ledger, row["target"], batch_id)
+                row["next_step"] = next_step(batch_id, row["state"], row["runs"][-1]["state"], here)
             unsettled = undecided(ledger, row["target"], row["batch_id"])
             row["rejects"] = list(_rejects(ledger, row["target"], row["batch_id"]))
             row["open_rejects"] = len(row["rejects"])
@@ -135,8 +138,8 @@ def _one(row: dict[str, Any]) -> Iterable[str]:
         yield f"run {run['run']}: {run['state']}, {_times(run)}: {_counted(run, COUNTED) or 'no records'}"
         if run["message"]:
             yield f"  {run['message']}"
-    if runs and row["state"] in NOT_LOADED:
-        yield f"not loaded: {next_step(row['batch_id'], row['state'], runs[-1]['state'], row['open_rejects'])}"
+    if step := row.get("next_step"):
+        yield f"not loaded: {step}"
     if left := row["undo_left"]:
         yield undo_left(row["batch_id"], left)
     if row.get("now"):

@@ -254,6 +254,12 @@ def open_in_batch(ledger: LedgerAccess, target: str, batch_id: str) -> list[Row[
     return ledger.read(query.order_by(_reject.line, _reject.reject_id))
 
 
+def open_here(ledger: LedgerAccess, target: str, batch_id: str) -> int:
+    """Count the open rejects whose record is in this batch, whichever file it came in first. They keep its rows."""
+    found = reject_places(ledger, target, batch_id, OPEN)
+    return len({each.reject_id for each in found if each.batch_id == batch_id})
+
+
 def targets_with_rejects(ledger: LedgerAccess) -> list[str]:
     return [target for (target,) in ledger.read(select(t.reject.c.target).distinct().order_by(t.reject.c.target))]
 

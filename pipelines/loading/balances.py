@@ -18,7 +18,7 @@ from sqlalchemy import select
 
 from fhir_service.interface.billing import ABOVE_BALANCE
 from pipelines.client.client import FhirClient
-from pipelines.client.comparison import NOT_IN_FORCE, referred
+from pipelines.client.comparison import NOT_IN_FORCE, copayment_of, referred
 from pipelines.client.identifiers import identifier_value, values_of
 from pipelines.client.replies import NoResult
 from pipelines.client.threads import threads
@@ -120,7 +120,7 @@ class Balances:
         return sending, above
 
     def _is_within(self, row: AcceptedRow) -> bool:
-        return (row.amount_cents or 0) <= self._owed[row.patient_id or ""] or _is_copayment(row)
+        return (row.amount_cents or 0) <= self._owed[row.patient_id or ""] or any(copayment_of(orjson.loads(row.body)))
 
     def _take(self, row: AcceptedRow) -> None:
         patient, cents = row.patient_id or "", row.amount_cents or 0
@@ -165,12 +165,6 @@ class Balances:
 
 class BalancesUnknown(Exception):
     """The target does not tell what patients owe. The text is the sentence that ends the load."""
-
-
-def _is_copayment(row: AcceptedRow) -> bool:
-    return any(
-        str(each.get("url")).endswith("/copayment-claims") for each in orjson.loads(row.body).get("extension", ())
-    )
 
 
 def _patient(body: Body, element: str) -> str:

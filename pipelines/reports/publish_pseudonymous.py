@@ -92,7 +92,7 @@ def _build(
     with session(room.folder / "public.spill", build, room.megabytes) as db:
         db.execute(f"ATTACH {quoted(str(room.folder / 'private.duckdb'))} AS private (READ_ONLY)")
         set_key(db, key)
-        set_terms(db, tables, "private", smallest)
+        set_terms(db, tables, smallest)
         for table in tables:
             copy(db, table, "private", smallest)
         rows = write_files(db, tables, build, _month(published_at))

@@ -54,8 +54,8 @@ UNIT = rf"/?{_UNIT}([./]{_UNIT}){{0,5}}|{_escaped(_SAID)}"
 """The form of a unit: UCUM without annotations, which are free text, or a common spelling."""
 
 
-def set_terms(db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable], source: str, smallest: int) -> None:
-    """Note in the session the terms shown from the database `source`, and make the macros that hide others.
+def set_terms(db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable], smallest: int) -> None:
+    """Note in the session the terms shown from the database `private`, and make the macros that hide others.
 
     smallest: the number of patients that must share a term.
     """
@@ -63,10 +63,10 @@ def set_terms(db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable], sour
     of_name = {table.name: table for table in tables}
     for name, codes in DICTIONARY.items():
         for code in codes if name in of_name else ():
-            db.execute(f'INSERT INTO _shown_term SELECT DISTINCT "{code}" FROM {source}.main."{name}"')
+            db.execute(f'INSERT INTO _shown_term SELECT DISTINCT "{code}" FROM private.main."{name}"')
     for table in tables:
         for column in table.columns:
-            if column.kind == TERM and (rows := _with_patients(table, of_name, source)):
+            if column.kind == TERM and (rows := _with_patients(table, of_name)):
                 term = f'unnest("{column.name}")' if column.type.endswith("[]") else f'"{column.name}"'
                 db.execute(
                     f"""INSERT INTO _shown_term SELECT term FROM (SELECT patient, {term} AS term FROM {rows})
@@ -80,17 +80,17 @@ def set_terms(db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable], sour
         db.execute(macro)
 
 
-def _with_patients(table: ReportTable, of_name: Mapping[str, ReportTable], source: str) -> str:
+def _with_patients(table: ReportTable, of_name: Mapping[str, ReportTable]) -> str:
     """Return the SQL of the table's rows with a column `patient`, from the table or from a table that it refers to.
 
     Empty if there is no such column.
     """
-    there = f'{source}.main."{table.name}"'
+    there = f'private.main."{table.name}"'
     if own := table.patient:
         return f'(SELECT *, "{own}" AS patient FROM {there})'
     for column, other in table.references:
         if other in of_name and (of := of_name[other].patient):
-            people = f'(SELECT "{column}", "{of}" AS patient FROM {source}.main."{other}")'
+            people = f'(SELECT "{column}", "{of}" AS patient FROM private.main."{other}")'
             return f'({there} JOIN {people} USING ("{column}"))'
     return ""
 

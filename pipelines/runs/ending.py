@@ -142,7 +142,8 @@ def _end_batch(session: Session, run: Run, result: RunResult, is_left: bool) -> 
     if result.state in NOT_LOADED and not before:
         went_on = run.before == "running"
         counts = counts_so_far(ledger, now) if went_on else with_outcomes(ledger, target, batch_id, lines)
-        is_open = is_open or (any(counts[name] for name in OUTCOMES) and without_outcome(counts))
+        has_begun = any(counts[name] for name in OUTCOMES)
+        is_open = is_open or (has_begun and without_outcome(counts) > 0)
         state = "running" if went_on and is_open else result.state
     else:
         is_open = is_open or is_left or (result.state == "running" and not before)

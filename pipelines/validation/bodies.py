@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from fhir_service.interface.json_text import parse_json
+from fhir_service.interface.json_text import dump_json, parse_json
 from fhir_service.interface.registry import RESOURCES
 from pipelines.client.profiles import member
 from pipelines.feeds.terms.columns import BuilderContext, BuiltRecord, RecordKind, Values
-from pipelines.validation.content import dump, to_json
+from pipelines.validation.content import dump
 from pipelines.validation.records import MappedRow
 from pipelines.validation.soundness import SoundByParts, are_plain
 
@@ -68,7 +68,7 @@ class RowEnds:
                 continue
             if len(self._seen) >= self.MOST:
                 self._seen.clear()
-            self._seen[of, record[len(begin) :]] = KnownItem(item["linkId"], item, to_json(item))
+            self._seen[of, record[len(begin) :]] = KnownItem(item["linkId"], item, dump_json(item))
 
     def _begin(self, values: Values) -> str:
         """Return the beginning of a row's JSON with these values in the shared columns."""

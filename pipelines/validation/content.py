@@ -6,24 +6,15 @@ from typing import Any
 
 import orjson
 
+from fhir_service.interface.json_text import dump_json
+
 NO_HASH = "-"
 """Replaces a hash if there is no content."""
 
 
 def dump(found: Any) -> str:
-    return to_json(found).decode()
-
-
-def to_json(found: Any) -> bytes:
     """Return a value as JSON. Raises TypeError if it has no JSON form, such as half a character."""
-    return orjson.dumps(found, default=_number)
-
-
-def _number(value: object) -> orjson.Fragment:
-    """Return a decimal as JSON, digit for digit."""
-    if isinstance(value, Decimal):
-        return orjson.Fragment(str(value))
-    raise TypeError
+    return dump_json(found).decode()
 
 
 def canonical(found: Any) -> str:

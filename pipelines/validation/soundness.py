@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 
 from fhir_service.interface.fast.structs import StructReader, is_unplain, struct_of
+from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Lookup, Needs, Resource, World
 from pipelines.feeds.terms.columns import Column
-from pipelines.validation.content import to_json
 
 KNOWABLE: tuple[Needs, ...] = ("payload", "reference")
 OUTCOMES = (INVALID, BUSINESS_RULE)
@@ -69,7 +69,7 @@ class Soundness:
 
     def text(self, body: Mapping[str, Any]) -> str | None:
         try:
-            text = to_json(body)
+            text = dump_json(body)
         except TypeError:
             return None
         return text.decode() if self._is_sound(text) else None
@@ -124,7 +124,7 @@ class SoundByParts(Soundness):
 
     def _by_item(self, body: Mapping[str, Any], cells: Sequence[Any] | None) -> str | None:
         address, items = body["questionnaire"], body["item"]
-        texts = [*map(to_json, items)]
+        texts = [*map(dump_json, items)]
         named = [(address, text) for text in texts]
         new = [one for one in named if one not in self._seen]
         are_apart = len({item["linkId"] for item in items}) == len(items) > 0
@@ -159,4 +159,4 @@ def are_plain(records: Sequence[str]) -> bool:
 def _with_items(body: Mapping[str, Any], texts: list[bytes]) -> bytes:
     """Return a body as JSON, with these items instead of its own."""
     given = {name: value for name, value in body.items() if texts or name != "item"}
-    return to_json(given | {"item": [*map(orjson.Fragment, texts)]} if texts else given)
+    return dump_json(given | {"item": [*map(orjson.Fragment, texts)]} if texts else given)
