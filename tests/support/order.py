@@ -3,7 +3,7 @@
 _LONGEST = """
     22 spec/test_http.py
     17 pipelines/dagster/test_definitions.py
-    13 pipelines/corrections/test_decisions.py
+    13 pipelines/corrections/test_doubts_by_hand.py
     12 test_import_samples.py
     11 pipelines/verifying/test_verify.py
     10 pipelines/ledger/test_postgresql_ledger.py
