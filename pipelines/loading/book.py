@@ -122,11 +122,11 @@ class Book:
         read_otherwise: True if the record has other content than the row.
         """
         if state == "undone":
-            self.loaded.undone += 1
+            self.loaded.noted["undone"] += 1
             self.loaded.add("skipped", row.amount_cents)
             return
         self._count(row, state)
-        self.loaded.read_otherwise += read_otherwise
+        self.loaded.noted["read otherwise"] += read_otherwise
 
     def write_known(
         self, repeats: Sequence[Repeat], aside: Sequence[tuple[AcceptedRow, Reason]], decided: Iterable[int] = ()
@@ -215,7 +215,7 @@ class Book:
         results = of_changes(results)
         for row, result in results:
             self._count(row, result.state)
-            self.loaded.is_other += result.is_other
+            self.loaded.noted["other"] += result.is_other
         self._outcomes.write(results, self.so_far())
         self.load.progress.advance(len(results))
 

@@ -47,15 +47,18 @@ def without_outcome(counts: Mapping[str, int]) -> int:
     return counts["accepted"] - sum(counts[name] for name in OUTCOMES)
 
 
+COUNTERS = ("counts", "cents", "reasons", "noted")
+
+
 @dataclass
 class LoadCounts:
     """The counts of a load: rows by state, and their cents. `rejected` is other content under a known key.
 
     reasons: rows that were set aside, by rule or outcome code.
-    taken_back: rows counted as adopted whose resource was taken back at the target.
-    undone: rows counted as skipped whose record was taken back after the same file made it.
-    read_otherwise: rows counted as unchanged that today's feed reads otherwise.
-    is_other: tasks counted as adopted that differ from their rows in elements that users of the chart may change.
+    noted: rows of which more is to be said. `taken back`: counted as adopted, and the resource was taken back at the
+    target. `undone`: counted as skipped, since the record was taken back after the same file made it. `read otherwise`:
+    counted as unchanged, and today's feed reads them otherwise. `other`: tasks counted as adopted that differ from
+    their rows in elements that users of the chart may change.
     waits_for: other batches that hold lanes of rows; those rows are left for a later run.
     unusable: the reason why the load ended early; rows without an outcome are left for the next run.
     is_cut_short: True if the next run has more to do than rows: parts have no outcome, and their counts are those of
@@ -66,12 +69,9 @@ class LoadCounts:
     counts: Counter[str] = field(default_factory=Counter)
     cents: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
-    taken_back: int = 0
-    undone: int = 0
-    read_otherwise: int = 0
+    noted: Counter[str] = field(default_factory=Counter)
     waits_for: set[str] = field(default_factory=set)
     unusable: str | None = None
-    is_other: int = 0
     is_cut_short: bool = False
     undecided: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -86,8 +86,10 @@ class LoadCounts:
             self.undecided[key] = state
 
     def add(self, state: str, amount_cents: int | None) -> None:
-        self.taken_back += state == "undone"
-        self.add_all("adopted" if state == "undone" else state, 1, amount_cents or 0)
+        if state == "undone":
+            self.noted["taken back"] += 1
+            state = "adopted"
+        self.add_all(state, 1, amount_cents or 0)
 
     def add_all(self, outcome: str, rows: int, cents: int) -> None:
         """Add rows of one outcome, and the sum of their cents."""
@@ -95,26 +97,20 @@ class LoadCounts:
         self.cents[outcome] += cents
 
     def copy(self) -> "LoadCounts":
-        counted = {name: getattr(self, name).copy() for name in ("counts", "cents", "reasons", "waits_for")}
+        counted = {name: getattr(self, name).copy() for name in (*COUNTERS, "waits_for")}
         copied = replace(self, **counted)
         copied.undecided = self.undecided.copy()
         return copied
 
     def put_back(self, before: "LoadCounts") -> None:
         """Restore earlier counts. The reason why the load ended stays."""
-        self.counts, self.cents, self.reasons = before.counts, before.cents, before.reasons
-        self.taken_back, self.undecided = before.taken_back, before.undecided
-        self.is_other = before.is_other
+        for name in (*COUNTERS, "undecided"):
+            setattr(self, name, getattr(before, name))
 
     def take_in(self, part: "LoadCounts") -> None:
         """Add the counts of a part."""
-        self.counts.update(part.counts)
-        self.cents.update(part.cents)
-        self.reasons.update(part.reasons)
-        self.taken_back += part.taken_back
-        self.undone += part.undone
-        self.read_otherwise += part.read_otherwise
-        self.is_other += part.is_other
+        for name in COUNTERS:
+            getattr(self, name).update(getattr(part, name))
         self.waits_for.update(part.waits_for)
         self.unusable = self.unusable or part.unusable
         self.is_cut_short |= part.is_cut_short

@@ -32,7 +32,7 @@ def end(
         counts = with_outcomes(session.ledger, session.target, run.received.batch_id, counts)
     waiting, state = without_outcome(counts), "running" if loaded.has_left(counts) else "finished"
     result = result_of(run, validated, counts, loaded.unusable or run_sentences(run, validated, loaded), state)
-    result.taken_back = loaded.undone
+    result.taken_back = loaded.noted["undone"]
     result.reasons, result.refused_by = dict(Counter(result.reasons) + loaded.reasons), dict(loaded.reasons)
     result.waiting, result.unusable = waiting, loaded.unusable is not None
     result.waits_for = sorted(loaded.waits_for)

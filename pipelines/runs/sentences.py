@@ -1,5 +1,7 @@
 """The sentences about a run that has ended, beside its counts."""
 
+from collections.abc import Iterator
+
 from pipelines.home.counted import counted, word_for
 from pipelines.loading.load_counts import LoadCounts
 from pipelines.runs.run import Run
@@ -13,65 +15,47 @@ BACK = ("record is at the target under its key, but was", "records are at the ta
 
 def run_sentences(run: Run, validated: ValidationResult, loaded: LoadCounts) -> str | None:
     """Return the sentences about a run; None if there are none."""
-    said = [_took_none(run, validated), _total(run, validated), _taken_back(run, loaded), _is_other(run, loaded)]
-    said += [_read_otherwise(run, loaded), _waits(run, loaded)]
-    return "; ".join(each for each in said if each) or None
+    said = (*_of_rows(run, validated), *_of_records(run, loaded))
+    return "; ".join(f"{run.received.batch_id}: {each}" for each in said) or None
 
 
-def _took_none(run: Run, validated: ValidationResult) -> str | None:
-    if validated.records or not (validated.not_taken and run.feed.file.take):
-        return None
-    rows, columns = counted(validated.not_taken, "row"), " and ".join(run.feed.file.take)
-    return (
-        f"{run.received.batch_id}: [take] of the feed took none of its {rows}; if some of them are records, correct"
-        f" [take], since the export writes other texts in {columns} than the feed expects"
-    )
+def _of_rows(run: Run, validated: ValidationResult) -> Iterator[str]:
+    """Yield the sentences about what was read."""
+    if validated.not_taken and run.feed.file.take and not validated.records:
+        rows, columns = counted(validated.not_taken, "row"), " and ".join(run.feed.file.take)
+        yield (
+            f"[take] of the feed took none of its {rows}; if some of them are records, correct [take], since the export"
+            f" writes other texts in {columns} than the feed expects"
+        )
+    if total := total_said(validated):
+        yield total
 
 
-def _total(run: Run, validated: ValidationResult) -> str | None:
-    said = total_said(validated)
-    return f"{run.received.batch_id}: {said}" if said else None
-
-
-def _read_otherwise(run: Run, loaded: LoadCounts) -> str | None:
-    if not loaded.read_otherwise:
-        return None
-    rows, stay = counted(loaded.read_otherwise, "row is", "rows are"), word_for(loaded.read_otherwise, *STAY)
-    return (
-        f"{run.received.batch_id}: {rows} read differently since the feed file changed, and {stay} loaded; chartferry"
-        f" import --remap applies the feed's policy to {word_for(loaded.read_otherwise, 'it', 'them')}"
-        f' (changed = "{run.feed.file.changed}")'
-    )
-
-
-def _is_other(run: Run, loaded: LoadCounts) -> str | None:
-    if not loaded.is_other:
-        return None
-    tasks, stay = counted(loaded.is_other, "task was", "tasks were"), word_for(loaded.is_other, *STAY)
-    rows = word_for(loaded.is_other, "its row", "their rows")
-    return (
-        f"{run.received.batch_id}: {tasks} at the target already, with another status, person, due time or label than"
-        f" {rows}, and {stay}; a user of the chart may have changed that, or another home has loaded an earlier file"
-    )
-
-
-def _waits(run: Run, loaded: LoadCounts) -> str | None:
-    if not loaded.waits_for:
-        return None
-    names = ", ".join(sorted(loaded.waits_for))
-    return (
-        f"{run.received.batch_id}: rows wait for rows of the same patient, encounter or note in {names}; chartferry"
-        f" import goes on once those are settled, and chartferry status BATCH names those in doubt"
-    )
-
-
-def _taken_back(run: Run, loaded: LoadCounts) -> str | None:
-    batch_id, said = run.received.batch_id, []
-    if loaded.undone:
-        undone, them = counted(loaded.undone, "of these was", "of these were"), word_for(loaded.undone, "it", "them")
-        said.append(f"{undone} taken back by undo; chartferry import --again {batch_id} loads {them} again")
-    if loaded.taken_back:
-        back = counted(loaded.taken_back, *BACK)
-        again = f"chartferry import --again {batch_id} loads {word_for(loaded.taken_back, 'it', 'them')} again"
-        said.append(f"{back} taken back there; {again}")
-    return f"{batch_id}: {'. '.join(said)}" if said else None
+def _of_records(run: Run, loaded: LoadCounts) -> Iterator[str]:
+    """Yield the sentences about what the load found."""
+    noted, again = loaded.noted, f"chartferry import --again {run.received.batch_id} loads"
+    taken_back = []
+    if number := noted["undone"]:
+        rows = counted(number, "of these was", "of these were")
+        taken_back.append(f"{rows} taken back by undo; {again} {word_for(number, 'it', 'them')} again")
+    if number := noted["taken back"]:
+        taken_back.append(f"{counted(number, *BACK)} taken back there; {again} {word_for(number, 'it', 'them')} again")
+    if taken_back:
+        yield ". ".join(taken_back)
+    if number := noted["other"]:
+        yield (
+            f"{counted(number, 'task was', 'tasks were')} at the target already, with another status, person, due time"
+            f" or label than {word_for(number, 'its row', 'their rows')}, and {word_for(number, *STAY)}; a user of the"
+            " chart may have changed that, or another home has loaded an earlier file"
+        )
+    if number := noted["read otherwise"]:
+        yield (
+            f"{counted(number, 'row is', 'rows are')} read differently since the feed file changed, and"
+            f" {word_for(number, *STAY)} loaded; chartferry import --remap applies the feed's policy to"
+            f' {word_for(number, "it", "them")} (changed = "{run.feed.file.changed}")'
+        )
+    if loaded.waits_for:
+        yield (
+            f"rows wait for rows of the same patient, encounter or note in {', '.join(sorted(loaded.waits_for))};"
+            " chartferry import goes on once those are settled, and chartferry status BATCH names those in doubt"
+        )

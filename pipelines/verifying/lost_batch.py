@@ -31,7 +31,7 @@ def adopt_batch(db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, b
     end(session, run, validated, book.loaded)
     counts = book.loaded.counts
     landed = sum(counts[name] for name in ("adopted", "updated", "superseded"))
-    return {"adopted": landed, "taken_back": book.loaded.taken_back, "in_doubt": counts["in_doubt"]}
+    return {"adopted": landed, "taken_back": book.loaded.noted["taken back"], "in_doubt": counts["in_doubt"]}
 
 
 def _later_batches(session: Session, received: ReceivedFile) -> set[str]:

@@ -50,7 +50,8 @@ def test_every_row_is_in_one_part_with_its_lane(number: int, lanes: list[str]) -
 def test_the_outcome_of_a_part_is_read_as_the_worker_wrote_it() -> None:
     """SCALE-02"""
     loaded = LoadCounts(
-        Counter(created=2, refused=1), Counter(created=300), Counter({"PAY-01": 1}), 1, 2, 3, {"b-1"}, "no", 4, True
+        *(Counter(created=2, refused=1), Counter(created=300), Counter({"PAY-01": 1}), Counter({"read otherwise": 3})),
+        *({"b-1"}, "no", True),
     )
     whole = PartLoaded(loaded, ["k1"], ["said"], lowered=True)
     told = PartLoaded.from_text(whole.as_text())
