@@ -13,8 +13,8 @@ from pipelines.home.counted import counted, word_for
 from pipelines.home.user import user_name
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.not_loaded import next_step
 from pipelines.ledger.rejects import open_here
+from pipelines.ledger.standing import next_step
 from pipelines.ledger.tables import NotPossible
 from pipelines.ledger.unanswered_records import is_unanswered
 from pipelines.session.ledger import ledger_of, nothing_in

@@ -10,11 +10,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fhir_service.interface.json_text import object_in
-from pipelines.client.shapes import objects_in
 from pipelines.corrections.sources import NO_ENTRY, OutOfReach, rejected_by, source_of
 from pipelines.feeds.files.catalog import Catalog, Feed, home_catalog
 from pipelines.feeds.files.crosswalks import BadCrosswalk, add_entries
@@ -22,7 +21,7 @@ from pipelines.feeds.mapping.missing import missing_values, types_of
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.feeds.terms.values import Crosswalk
 from pipelines.home.batch import UnreadableFile, reading_file
-from pipelines.home.reference_files import reference_files, reference_lines
+from pipelines.home.reference_files import reference_bodies
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import targets_with_rejects
 from pipelines.ledger.tables import NotPossible
@@ -78,25 +77,24 @@ def _parts(text: str) -> set[str]:
 
 def records_in(folder: Path, types: Sequence[str]) -> Iterator[Candidate]:
     """Yield the records of some types in a folder of NDJSON, up to a bound. Lines that are no records are skipped."""
-    left = MOST
-    for path in reference_files(folder):
-        for line in reference_lines(path):
-            found = object_in(line.decode("utf-8", "replace"))
-            if found and found.get("resourceType") in types and isinstance(found.get("id"), str) and left:
-                left -= 1
-                yield Candidate(found["id"], words_of(found))
+    named = (each for each in reference_bodies(folder, types) if isinstance(each.get("id"), str))
+    yield from (Candidate(each["id"], words_of(each)) for each in islice(named, MOST))
 
 
 def words_of(record: dict[str, Any]) -> str:
     """Return the record numbers, the name and the birth date of a record, as far as it has them."""
-    identifiers = [each.get("value") for each in objects_in(record.get("identifier"))]
+    identifiers = [each.get("value") for each in _objects(record.get("identifier"))]
     names: list[object] = []
-    for name in objects_in(record.get("name")):
+    for name in _objects(record.get("name")):
         given = name.get("given")
         names += [*(given if isinstance(given, list) else []), name.get("family"), name.get("text")]
     named = record.get("name") if isinstance(record.get("name"), str) else None
     words = [*identifiers, *names, named, record.get("birthDate")]
     return " ".join(str(word) for word in words if isinstance(word, str) and word)
+
+
+def _objects(found: object) -> list[dict[str, Any]]:
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pipelines.dagster.checks import LoadedBatch, counted_in
 from pipelines.dagster.stages.outcome import NOTHING_SENT, StageOutcome
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import received_before
-from pipelines.ledger.columns import COPAYMENTS, COUNTS
+from pipelines.ledger.columns import COPAYMENTS, COUNTS, LINES
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import KeptRun, runs_in
 from pipelines.ledger.standing import undone_by_batch
@@ -103,9 +103,7 @@ def _received(known: KnownBatch) -> metadata.Metadata:
 
 
 def _validated(known: KnownBatch) -> metadata.Metadata:
-    names = "header lines not_taken records accepted rejected skipped amount_received amount_accepted".split()
-    names += COPAYMENTS
-    validated = ValidationResult(known.folder, **{name: known.row[name] for name in names})
+    validated = ValidationResult(known.folder, **{name: known.row[name] for name in (*LINES, "skipped")})
     validated.found_in = known.found_in
     validated.amounts_rejected = max(0, known.first[1].get("amounts", 0) - validated.amounts_accepted)
     set_aside, refused, validated.warnings = (

@@ -12,6 +12,7 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.rulebook import rules
 from pipelines.home.batch import ReceivedFile
 from pipelines.home.small_sums import may_be_told
+from pipelines.ledger.columns import LINE_COUNTS
 from pipelines.ledger.states import MADE, OUTCOMES
 from pipelines.runs.run import RunResult
 from pipelines.validation.outcome import ValidationResult
@@ -38,12 +39,11 @@ def of_validated(file_name: str, validated: ValidationResult, seconds: float, mo
     It has a rate only if the run checked the file, else the name of the run that did. Columns that the feed does not
     name are only counted, since their names come from the file.
     """
-    names = "records accepted rejected skipped lines header not_taken".split()
     return {
         "file": file_name,
         **({"nothing_is_sent": validated.stop} if validated.stop else {}),
         ROWS: validated.accepted - validated.skipped,
-        **{name: getattr(validated, name) for name in names},
+        **{name: getattr(validated, name) for name in (*LINE_COUNTS, "skipped")},
         **(_dollars(_validated_sums(validated)) if money else {}),
         **(
             {"seconds": round(seconds, 3), "found_in": validated.found_in}

@@ -1,11 +1,13 @@
-"""The NDJSON files of reference data: those of a folder, and their lines."""
+"""The NDJSON files of reference data: those of a folder, their lines, and the resources in them."""
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from errno import EIO
 from pathlib import Path
+from typing import Any
 
+from fhir_service.interface.json_text import object_in
 from fhir_service.paths import NDJSON, is_file, matching
 
 
@@ -22,3 +24,13 @@ def reference_lines(path: Path) -> Iterator[bytes]:
             yield from file
     except (EOFError, zlib.error):
         raise OSError(EIO, "the compressed file is cut off or damaged", str(path)) from None
+
+
+def reference_bodies(folder: Path, types: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Yield the resources of some types in the files of a folder. Lines that are no resources are skipped."""
+    named = [f'"{each}"'.encode() for each in types]
+    for line in (line for path in reference_files(folder) for line in reference_lines(path)):
+        if any(name in line for name in named):
+            found = object_in(line.decode("utf-8", "replace"))
+            if found and found.get("resourceType") in types:
+                yield found

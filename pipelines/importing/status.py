@@ -11,10 +11,9 @@ from pipelines.ledger.batch_counts import as_of_now
 from pipelines.ledger.doubts import undecided
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import newest_manifest
-from pipelines.ledger.not_loaded import next_step
 from pipelines.ledger.reasons import open_reasons
 from pipelines.ledger.rejects import open_by_batch, open_here, open_in_batch
-from pipelines.ledger.standing import undo_left_by_batch, undone_by_batch
+from pipelines.ledger.standing import next_step, undo_left_by_batch, undone_by_batch
 from pipelines.ledger.states import NOT_LOADED, OUTCOMES, ROW_STATES
 from pipelines.runs.lines import IN_DOUBT_NEXT, aligned, dollars, first_of, undo_left
 from pipelines.session.ledger import ledger_of

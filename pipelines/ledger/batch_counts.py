@@ -6,13 +6,11 @@ from typing import Any
 from sqlalchemy import and_, or_, select
 
 from pipelines.ledger import tables as t
-from pipelines.ledger.columns import COPAYMENTS, LINE_COUNTS
+from pipelines.ledger.columns import LINES
 from pipelines.ledger.inserting import keep_others_out
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.row_fates import OPEN
 from pipelines.ledger.states import ASKED, OUTCOMES
-
-LINES = (*LINE_COUNTS, "amount_received", "amount_accepted", *COPAYMENTS)
 
 
 def with_outcomes(

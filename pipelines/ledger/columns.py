@@ -9,6 +9,8 @@ from pipelines.ledger.states import OUTCOMES
 LINE_COUNTS = ("header", "lines", "not_taken", "records", "accepted", "rejected")
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
 COPAYMENTS = ("copayments", "amount_copayments")
+LINES = (*LINE_COUNTS, "amount_received", "amount_accepted", *COPAYMENTS)
+"""The counts of a batch that validation makes."""
 COUNTS = LINE_COUNTS + OUTCOMES + AMOUNTS + COPAYMENTS
 """The counts of a batch and of a run: lines, records, outcomes, three amounts in cents, and copayments.
 

@@ -15,7 +15,7 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.row_fates import AGAIN
 from pipelines.ledger.rows import KnownRecord
-from pipelines.ledger.states import MADE, ROW_STATES, in_sql
+from pipelines.ledger.states import CUT_OFF, MADE, ROW_STATES, in_sql
 
 UNDO, ENDED = "undo", "undo: ended"
 """Decisions: a batch was taken back, and was ended because it was not finished."""
@@ -98,6 +98,32 @@ def ended_at(ledger: LedgerAccess, target: str, batch_id: str) -> str:
     query = select(decision.command, decision.at).where(decision.target == target, decision.subject == batch_id)
     found = ledger.read(query.where(decision.command.in_((ENDED, AGAIN))).order_by(decision.at.desc()).limit(1))
     return next((str(at) for command, at in found if command == ENDED), "")
+
+
+def is_ended_by_undo(state: str, last_run: str | None) -> bool:
+    """True if undo has ended a batch, by its state and that of its last run: a check stops a run with its batch."""
+    return state == "stopped" and last_run != "stopped"
+
+
+def next_step(batch_id: str, state: str, last_run: str | None, open_rejects: int) -> str:
+    """Return what to do about a file that was not loaded, in sentences.
+
+    last_run: the state of its newest run. open_rejects: while there are any, its rows cannot be purged.
+    """
+    there = f"batches/{batch_id}/source has it"
+    if state == "failed" and last_run == CUT_OFF:
+        return f"Import it again, with a later version of Chartferry or with more memory: {there}."
+    if is_ended_by_undo(state, last_run):
+        load = f"chartferry import --again {batch_id} loads it whole."
+    elif state == "stopped":
+        load = (
+            "Do what the problem says; or correct the file, its control totals or its feed file, and import it again,"
+            f" with its control totals if it has some: {there}."
+        )
+    else:
+        load = f"Correct the file or its feed file, and import it again: {there}."
+    first = "set its open rejects aside by chartferry rejects discard, and then " if open_rejects else ""
+    return f"{load} If records are left that are not needed, {first}give them up by chartferry purge {batch_id}."
 
 
 def how_taken_back(batch_id: str, at: str | None) -> str:

@@ -12,7 +12,7 @@ import duckdb
 
 from pipelines.home.batch import printable_name
 from pipelines.home.counted import counted
-from pipelines.ledger.not_loaded import is_ended_by_undo, next_step
+from pipelines.ledger.standing import is_ended_by_undo, next_step
 from pipelines.ledger.states import LANDED, NOT_LOADED
 
 BATCHES = f"""

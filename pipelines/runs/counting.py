@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.ledger.batch_counts import LINES, counts_so_far, hold_batch, rows_left, with_outcomes
+from pipelines.ledger.batch_counts import counts_so_far, hold_batch, rows_left, with_outcomes
+from pipelines.ledger.columns import LINES
 from pipelines.ledger.doubts import undecided
 from pipelines.ledger.former_versions import give_up, superseded_versions
 from pipelines.ledger.lease import Lease

@@ -4,21 +4,17 @@ They are a target's or, for a sample without a target, those in the reference da
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fhir_service.interface.checking import check
-from fhir_service.interface.json_text import object_in
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from pipelines.client.profiles import member
-from pipelines.home.reference_files import reference_files, reference_lines
+from pipelines.home.reference_files import reference_bodies
 from pipelines.reports.forms import content_name
-
-MOST_BYTES = 64 << 20
-"""Larger files of reference data are skipped."""
 
 
 class Snapshot:
@@ -92,15 +88,7 @@ def canonicals_of(bodies: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def reference_questionnaires(home: Path) -> Snapshot | None:
     """Return the questionnaires in `<home>/reference`; None if none can be read."""
-    checked = (check(RESOURCES["Questionnaire"], body, Site(), needs=()).model for body in _bodies(home / "reference"))
+    bodies = reference_bodies(home / "reference", ["Questionnaire"])
+    checked = (check(RESOURCES["Questionnaire"], body, Site(), needs=()).model for body in bodies)
     models = [model for model in checked if model is not None]
     return Snapshot.of(models) if models else None
-
-
-def _bodies(folder: Path) -> Iterator[dict[str, Any]]:
-    for path in reference_files(folder):
-        for line in reference_lines(path) if path.stat().st_size <= MOST_BYTES else ():
-            if b'"Questionnaire"' in line:
-                body = object_in(line.decode("utf-8", "replace")) or {}
-                if body.get("resourceType") == "Questionnaire":
-                    yield body

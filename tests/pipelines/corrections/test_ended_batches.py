@@ -9,7 +9,7 @@ import pytest
 from pipelines.corrections.undo_result import ENDED, UNFINISHED
 from pipelines.home.exits import INTERRUPTED
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.not_loaded import next_step
+from pipelines.ledger.standing import next_step
 from pipelines.ledger.tables import LedgerError
 from pipelines.receiving.stage import receive
 from pipelines.reports.attention import ENDED_BY_UNDO as ENDED_SAID

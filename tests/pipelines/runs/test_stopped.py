@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from pipelines.home.scratch import remove_abandoned, workspace
-from pipelines.ledger.not_loaded import next_step
+from pipelines.ledger.standing import next_step
 from pipelines.runs.summary import Summary
 
 TEXT = "payment_id,patient_id,amount,paid_on,claim_id\nk1,p1,1.00,2026-03-01,\n"
