@@ -1,16 +1,16 @@
 """Counts of a batch: those of its lines, and its rows by first outcome, whatever later runs of the file met."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import and_, or_, select
+from sqlalchemy import and_, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.columns import LINES
 from pipelines.ledger.inserting import keep_others_out
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.row_fates import OPEN
-from pipelines.ledger.states import ASKED, OUTCOMES
+from pipelines.ledger.states import OUTCOMES, UNDECIDED
 
 
 def with_outcomes(
@@ -72,17 +72,19 @@ def hold_batch(ledger: Ledger, target: str, batch_id: str) -> None:
     keep_others_out(ledger)
 
 
-def rows_left(ledger: Ledger, target: str, batch_id: str, most: int | None = None) -> list[str]:
+def rows_left(
+    ledger: Ledger, target: str, batch_id: str, most: int | None = None, among: Sequence[str] = UNDECIDED
+) -> list[str]:
     """Return keys of a batch's rows without an outcome, at most `most`. A batch with such a row has not ended.
 
-    A planned row whose reject is open is left out: it waits for a correction or a retry.
+    A planned row whose reject is open is left out: it waits for a correction or a retry. among: states.
     """
     record, reject = t.records.c, t.reject.c
     its_reject = select(reject.reject_id).where(
         reject.target == target, reject.batch_id == batch_id, reject.source_key == record.key, reject.state.in_(OPEN)
     )
-    planned = and_(record.state == "planned", ~its_reject.exists())
-    query = select(record.key).where(t.of_batch(t.records, target, batch_id), or_(planned, record.state.in_(ASKED)))
+    waits = and_(record.state == "planned", its_reject.exists())
+    query = select(record.key).where(t.of_batch(t.records, target, batch_id), record.state.in_(among), ~waits)
     return [key for (key,) in ledger.read(query.limit(most))]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.home.batch import NotReadToItsEnd, UnreadableFile
 from pipelines.ledger.batch_counts import are_of_lines, counts_so_far, hold_batch, rows_left, with_outcomes
-from pipelines.ledger.states import CUT_OFF, LANDED, NOT_LOADED, OUTCOMES
+from pipelines.ledger.states import ASKED, CUT_OFF, LANDED, NOT_LOADED, OUTCOMES
 from pipelines.loading.load_counts import LoadCounts, without_outcome
 from pipelines.reports.newer_load import tell_newer
 from pipelines.runs.counting import run_counts
@@ -36,7 +36,7 @@ def end(
     result.reasons, result.refused_by = dict(Counter(result.reasons) + loaded.reasons), dict(loaded.reasons)
     result.waiting, result.unusable = waiting, loaded.unusable is not None
     result.waits_for = sorted(loaded.waits_for)
-    _close(session, run, result, loaded.is_cut_short or bool(loaded.waits_for))
+    _close(session, run, result, loaded.is_cut_short or bool(loaded.waits_for or counts["in_doubt"]))
     if waiting and session.ledger.known_batch(session.target, run.received.batch_id)["state"] != "running":
         result.sent_by = "chartferry rejects retry"  # their rejects are open
     return result
@@ -131,22 +131,23 @@ def _end_batch(session: Session, run: Run, result: RunResult, is_left: bool) -> 
     """Set state and counts of a run's batch from the ledger's present content, which others may have changed.
 
     A run over some records of a batch that has not finished leaves it to the run that goes on with the batch. is_left:
-    True if the run left more than rows that the ledger knows.
+    True if the run has left something, whatever the ledger has of its rows.
     """
     ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
     now = ledger.known_batch(target, batch_id)
     before = now if "finished" in (run.before, now["state"]) else None
     if not before and run.only is not None:
         return
-    lines, is_open = _lines_of(session, run, result, before), bool(rows_left(ledger, target, batch_id, 1))
+    lines = _lines_of(session, run, result, before)
     if result.state in NOT_LOADED and not before:
         went_on = run.before == "running"
         counts = counts_so_far(ledger, now) if went_on else with_outcomes(ledger, target, batch_id, lines)
-        has_begun = any(counts[name] for name in OUTCOMES)
-        is_open = is_open or (has_begun and without_outcome(counts) > 0)
+        is_open = any(counts[name] for name in OUTCOMES) and without_outcome(counts) > 0
+        is_open = is_open or bool(rows_left(ledger, target, batch_id, 1, ASKED))
         state = "running" if went_on and is_open else result.state
     else:
-        is_open = is_open or is_left or (result.state == "running" and not before)
+        is_open = is_left or (result.state == "running" and not before)
+        is_open = is_open or bool(rows_left(ledger, target, batch_id, 1))
         state = "running" if is_open else "finished"
         counts = with_outcomes(ledger, target, batch_id, lines, all_have_one=state == "finished")
     ledger.finish_batch(target, batch_id, state, counts, before["finished_at"] if before else None)
