@@ -1,5 +1,6 @@
 """Ctrl-C, and what a killed command leaves: one line, and nothing of it stays once the same file runs again."""
 
+import json
 import subprocess
 import sys
 
@@ -35,7 +36,7 @@ def test_a_file_that_was_not_loaded_is_given_up_as_its_status_says(chartferry, h
     (home / "inbox" / "payments.csv").write_text(TEXT + "k2,p1,two,2026-03-01,\n")
     (home / "inbox" / "payments.csv.control.json").write_text('{"rows": 3}')
     name = asked("import")["batches"][0]["batch_id"]
-    [reject] = asked("status", name)["batches"][0]["rejects"]
+    [reject] = json.loads(chartferry("status", name, "--json")[1])["batches"][0]["rejects"]
     give_up = f"give them up by chartferry purge {name}."
     first = "set its open rejects aside by chartferry rejects discard, and then "
     assert f"not needed, {first}{give_up}" in chartferry("status", name)[1]
