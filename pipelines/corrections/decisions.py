@@ -5,15 +5,14 @@ Each decision runs under the target's lease, and is recorded with user, moment, 
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import orjson
 
 from fhir_service.interface.datatypes import ID_PATTERN
 from pipelines.client.comparison import same_content
 from pipelines.corrections.absence import NO_NEED, check_absent, is_anothers
-from pipelines.home.exits import ALL_LOADED
+from pipelines.home.exits import ALL_LOADED, CommandResult
 from pipelines.ledger.doubts import doubtful
 from pipelines.ledger.former_versions import earlier_versions, plan_anew
 from pipelines.ledger.rows import Outcome, RecordRow
@@ -25,14 +24,11 @@ from pipelines.session.session import Session
 
 
 @dataclass(frozen=True)
-class DecisionMessage:
+class DecisionMessage(CommandResult):
     """The message about a decision, in one line."""
 
     line: str
     exit_code: int = ALL_LOADED
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def lines(self) -> Iterator[str]:
         yield self.line

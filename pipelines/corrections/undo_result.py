@@ -1,10 +1,9 @@
 """The result of an undo: what was taken back, what was left and why, and if the batch goes on."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
-from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNUSABLE
+from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNUSABLE, CommandResult
 from pipelines.ledger.former_versions import FormerVersion
 from pipelines.ledger.rows import RecordRow
 from pipelines.runs.lines import first_of
@@ -21,7 +20,7 @@ UNFINISHED = (
 
 
 @dataclass
-class UndoResult:
+class UndoResult(CommandResult):
     """The resources that an undo took back or would take back, and the rows left with their reasons, by
     `<batch>:<line>`.
 
@@ -54,9 +53,6 @@ class UndoResult:
         if self.unusable:
             return UNUSABLE
         return SET_ASIDE if self.not_taken or self.unfinished else ALL_LOADED
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def lines(self) -> Iterator[str]:
         word = "would be taken back" if self.dry_run else "taken back"

@@ -1,6 +1,10 @@
 """The exit codes of `chartferry`, and the failures that have one. The highest code that applies is returned."""
 
-from typing import ClassVar
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 ALL_LOADED = 0
 SET_ASIDE = 3
@@ -10,6 +14,13 @@ UNUSABLE = 6
 
 INTERNAL = 1
 INTERRUPTED = 130
+
+
+class CommandResult:
+    """A dataclass that is the result of a command. Its JSON has its fields."""
+
+    def as_json(self: "DataclassInstance") -> dict[str, Any]:
+        return asdict(self)
 
 
 class ExplainedError(Exception):

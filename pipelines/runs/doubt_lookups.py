@@ -1,11 +1,10 @@
 """Look up the rows in doubt of a target: settle those that are clear, and name the others with reasons."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from pipelines.client.steps import step_for
-from pipelines.home.exits import ALL_LOADED, IN_DOUBT
+from pipelines.home.exits import ALL_LOADED, IN_DOUBT, CommandResult
 from pipelines.ledger.doubts import doubtful
 from pipelines.loading.accepted import accepted_files
 from pipelines.loading.settling import NOT_YET, settle_doubts
@@ -19,7 +18,7 @@ BY_ITSELF = (SENT_AGAIN, NOT_YET)
 
 
 @dataclass
-class ResolvedDoubts:
+class ResolvedDoubts(CommandResult):
     """Rows in doubt that were looked up, by `<batch>:<line>`: an adopted `<Type>/<id>`, or why the row is left."""
 
     adopted: dict[str, str] = field(default_factory=dict)
@@ -28,9 +27,6 @@ class ResolvedDoubts:
     @property
     def exit_code(self) -> int:
         return IN_DOUBT if self.left else ALL_LOADED
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def lines(self) -> Iterator[str]:
         for name, resource in self.adopted.items():

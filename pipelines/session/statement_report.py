@@ -4,13 +4,13 @@ Nothing is written at the target: it gets a search by an identifier that no reco
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from pipelines.client.client import FhirClient
 from pipelines.client.replies import NoResult
 from pipelines.client.steps import DOES, Step, risk_of, step_for
-from pipelines.home.exits import ALL_LOADED, UNUSABLE
+from pipelines.home.exits import ALL_LOADED, UNUSABLE, CommandResult
 from pipelines.session.connections import TargetConnection
 
 TYPES = ("PaymentNotice", "Task", "QuestionnaireResponse")
@@ -33,7 +33,7 @@ class OfType:
 
 
 @dataclass(frozen=True)
-class OfferedCapabilities:
+class OfferedCapabilities(CommandResult):
     """A target's capabilities: its name and version, the content of its statement, and how each type will be sent."""
 
     software: str | None
@@ -45,9 +45,6 @@ class OfferedCapabilities:
     @property
     def exit_code(self) -> int:
         return ALL_LOADED if all(each.works for each in self.types) else UNUSABLE
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def lines(self) -> Iterator[str]:
         yield f"software: {self.software or 'not said'}"

@@ -7,12 +7,11 @@ row in doubt. Nothing is sent.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from pipelines.home.batch import UnreadableFile, received_before
 from pipelines.home.counted import counted, word_for
-from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
+from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, CommandResult
 from pipelines.runs.doubt_lookups import resolve
 from pipelines.runs.lost_runs import LOOK, lost_batches
 from pipelines.session.session import Session
@@ -24,7 +23,7 @@ from pipelines.verifying.target import stage_target
 
 
 @dataclass
-class AdoptedBatches:
+class AdoptedBatches(CommandResult):
     """The adopted batches, each with the numbers of its rows that the target has, of those taken back, and of those in
     doubt.
 
@@ -39,9 +38,6 @@ class AdoptedBatches:
         if any(each["in_doubt"] for each in self.batches.values()):
             return IN_DOUBT
         return SET_ASIDE if self.left else ALL_LOADED
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def lines(self) -> Iterator[str]:
         for name, counts in self.batches.items():
