@@ -127,6 +127,7 @@ class Book:
             return
         self._count(row, state)
         self.loaded.noted["read otherwise"] += read_otherwise
+        self.loaded.noted["outdated"] += state == "skipped"
 
     def write_known(
         self, repeats: Sequence[Repeat], aside: Sequence[tuple[AcceptedRow, Reason]], decided: Iterable[int] = ()

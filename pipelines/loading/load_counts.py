@@ -57,7 +57,8 @@ class LoadCounts:
     reasons: rows that were set aside, by rule or outcome code.
     noted: rows of which more is to be said. `taken back`: counted as adopted, and the resource was taken back at the
     target. `undone`: counted as skipped, since the record was taken back after the same file made it. `read otherwise`:
-    counted as unchanged, and today's feed reads them otherwise. `other`: tasks counted as adopted that differ from
+    counted as unchanged, and today's feed reads them otherwise. `outdated`: skipped by the feed's policy; unless that
+    is `skip`, a later file changed their records. `other`: tasks counted as adopted that differ from
     their rows in elements that users of the chart may change.
     waits_for: other batches that hold lanes of rows; those rows are left for a later run.
     unusable: the reason why the load ended early; rows without an outcome are left for the next run.

@@ -48,6 +48,12 @@ def _of_records(run: Run, loaded: LoadCounts) -> Iterator[str]:
             f" or label than {word_for(number, 'its row', 'their rows')}, and {word_for(number, *STAY)}; a user of the"
             " chart may have changed that, or another home has loaded an earlier file"
         )
+    if (number := noted["outdated"]) and run.feed.file.changed != "skip":
+        rows, its = counted(number, "row was", "rows were"), word_for(number, "its record", "their records")
+        yield (
+            f"{rows} skipped, since a later file changed {its}; to go back to what this file says, put"
+            f" {word_for(number, 'that row', 'those rows')} into another file"
+        )
     if number := noted["read otherwise"]:
         yield (
             f"{counted(number, 'row is', 'rows are')} read differently since the feed file changed, and"

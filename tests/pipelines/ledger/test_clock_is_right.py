@@ -95,7 +95,12 @@ def test_an_older_file_that_comes_again_takes_nothing_back(home, target, asked, 
     put("tasks-2.csv", "new")
     asked("import", "--clock-is-right")
     put("tasks-1.csv", "old")
-    assert asked("import")["totals"]["skipped"] == 1
+    [batch] = (again := asked("import"))["batches"]
+    assert again["totals"]["skipped"] == 1
+    assert batch["message"] == (
+        f"{batch['batch_id']}: 1 row was skipped, since a later file changed its record; to go back to what this file"
+        " says, put that row into another file"
+    )
     assert [task["description"] for task in target.of("Task")] == ["new"]
 
 
