@@ -2,7 +2,7 @@
 
 import codecs
 import shutil
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -54,15 +54,12 @@ def _rows_of(received: ReceivedFile, feed: Feed, lines: Lines, work: Path) -> di
     """Return the ids of rejects by physical line, for every row of these records. A record may have rows anywhere."""
     mapped = work / "mapped.parquet"
     map_file(received, feed, mapped, ValidationResult(work), SideBySide(1))
-    own = {line: (key, " ".join(lines[line])) for line, key in _keys(mapped) if line in lines}
+    own = {line: (key, " ".join(lines[line])) for line, key in spill.rows_of(mapped, "line", "key") if line in lines}
     of_key = {key: ids for key, ids in own.values() if key is not None} if feed.kind.grouped else {}
-    of_records = {line: of_key[key] for line, key in _keys(mapped) if key in of_key} if of_key else {}
+    of_records = (
+        {line: of_key[key] for line, key in spill.rows_of(mapped, "line", "key") if key in of_key} if of_key else {}
+    )
     return of_records | {line: ids for line, (_, ids) in own.items()}
-
-
-def _keys(mapped: Path) -> Iterator[tuple[int, str | None]]:
-    for batch in spill.batches(mapped, spill.BATCH, ["line", "key"]):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 class _Marker:

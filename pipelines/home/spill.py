@@ -105,6 +105,12 @@ def batches(path: Path, rows: int, columns: Sequence[str]) -> Iterator[pa.Record
             yield from file.iter_batches(rows, row_groups=[group], columns=columns)
 
 
+def rows_of(path: Path, *columns: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a Parquet file, each as a tuple of these columns."""
+    for batch in batches(path, BATCH, columns):
+        yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+
+
 def is_whole(path: Path) -> bool:
     """True if a Parquet file was not cut short since it was written."""
     try:

@@ -3,16 +3,15 @@
 `answers.parquet` of the validate stage contains the answers of a run.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
-
-import pyarrow.parquet as pq
+from typing import Self
 
 from fhir_service.paths import exists
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
 from pipelines.feeds.reading.reject_marks import ids_in, marked_form
 from pipelines.home.batch import UnreadableFile
+from pipelines.home.spill import rows_of
 from pipelines.ledger.known_rejects import parted_id
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import feeds_answered
@@ -51,7 +50,7 @@ def answers_of(folder: Path) -> dict[int, dict[str, str]]:
     """
     found: dict[int, dict[str, str]] = {}
     if exists(folder / "answers.parquet"):
-        for line, name in _rows(folder / "answers.parquet", "line", "reject_id"):
+        for line, name in rows_of(folder / "answers.parquet", "line", "reject_id"):
             _add(found.setdefault(line, {}), [parted_id(name)])
     return found
 
@@ -75,10 +74,10 @@ class LoadAnswers:
         by_line = answers_of(folder)
         if not by_line:
             return cls({}, ())
-        for line, first_line in _rows(folder / "skipped.parquet", "line", "first_line"):
+        for line, first_line in rows_of(folder / "skipped.parquet", "line", "first_line"):
             if line in by_line:
                 _add(by_line.setdefault(first_line, {}), by_line.pop(line).items())
-        return cls(by_line, [line for (line,) in _rows(folder / "rejects.parquet", "line")])
+        return cls(by_line, [line for (line,) in rows_of(folder / "rejects.parquet", "line")])
 
     def __bool__(self) -> bool:
         return bool(self.by_line)
@@ -98,8 +97,3 @@ class LoadAnswers:
     def going(self) -> set[str]:
         """Return the rejects with an answer that is a valid record."""
         return {name for line in self._lines for name in self.by_line[line]}
-
-
-def _rows(path: Path, *columns: str) -> Iterator[tuple[Any, ...]]:
-    for part in pq.ParquetFile(path).iter_batches(columns=list(columns)):
-        yield from zip(*(part.column(name).to_pylist() for name in columns), strict=True)

@@ -103,7 +103,7 @@ def _repeats(mapped: Path) -> Iterator[Repeat]:
 
     Of all keys, only hashes are in memory. Of the keys that come again by their hashes, it is some at a time.
     """
-    rows = _rows(mapped, "key", "is_doubtful")
+    rows = spill.rows_of(mapped, "key", "is_doubtful")
     again = _twice(array("q", (hash(key) for key, is_doubtful in rows if key is not None and not is_doubtful)))
     parts = np.array_split(again, 1 + len(again) // KEYS_AT_ONCE)
     places, firsts, differ = array("q"), array("q"), bytearray()
@@ -128,7 +128,9 @@ def _repeats_of(hashes: Collection[int], mapped: Path) -> Iterator[Repeat]:
     """Yield those of the rows whose keys have these hashes."""
     known: dict[str, tuple[int, str]] = {}
     again: dict[str, tuple[int, bool]] = {}
-    for key, line, content, is_doubtful in _rows(mapped, "key", "line", "hash", "is_doubtful") if hashes else ():
+    for key, line, content, is_doubtful in (
+        spill.rows_of(mapped, "key", "line", "hash", "is_doubtful") if hashes else ()
+    ):
         if key is None or is_doubtful or hash(key) not in hashes:
             continue
         if key in known:
@@ -136,7 +138,7 @@ def _repeats_of(hashes: Collection[int], mapped: Path) -> Iterator[Repeat]:
             again[key] = min(first, line), differs or content != known[key][1]
         else:
             known[key] = line, content
-    for place, (key,) in enumerate(_rows(mapped, "key") if again else ()):
+    for place, (key,) in enumerate(spill.rows_of(mapped, "key") if again else ()):
         if key in again:
             yield place, *again[key]
 
@@ -144,13 +146,13 @@ def _repeats_of(hashes: Collection[int], mapped: Path) -> Iterator[Repeat]:
 def _together(mapped: Path) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a grouped kind, those of a record together. Of all rows, only the keys are in memory."""
     firsts, numbers = dict[str, int](), Counter[str]()
-    for key, line in _rows(mapped, "key", "line"):
+    for key, line in spill.rows_of(mapped, "key", "line"):
         if key is not None:
             firsts[key] = min(line, firsts.get(key, line))
             numbers[key] += 1
     shared = frozenset(key for key, number in numbers.items() if number > MOST_ROWS)
     firsts = {key: first for key, first in firsts.items() if key not in shared}
-    places = ((firsts.get(key, line), line) for key, line in _rows(mapped, "key", "line"))
+    places = ((firsts.get(key, line), line) for key, line in spill.rows_of(mapped, "key", "line"))
     found = _with_firsts(mapped, firsts, shared)
     return _in_order_of("first_line", _dealt(found, mapped, _bounds(places, mapped), "first_line"))
 
@@ -178,7 +180,7 @@ def _with_found(batch: pa.RecordBatch, found: Sequence[tuple[Any, ...]]) -> pa.R
 def _stand_together(mapped: Path) -> bool:
     """True if the rows of each record are next to each other and not too many."""
     begun = array("q")
-    for key, rows in groupby(key for (key,) in _rows(mapped, "key")):
+    for key, rows in groupby(key for (key,) in spill.rows_of(mapped, "key")):
         if key is not None:
             if sum(1 for _ in rows) > MOST_ROWS:
                 return False
@@ -214,11 +216,6 @@ def _as_they_stand(
         places = range(begin, begin + batch.num_rows)
         yield _with_found(batch, [found.get(place, (None, None)) for place in places])
         begin += batch.num_rows
-
-
-def _rows(mapped: Path, *columns: str) -> Iterator[Any]:
-    for batch in spill.batches(mapped, BATCH, columns):
-        yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
 
 
 def chunks(mapped: Path, kind: RecordKind) -> Iterator[pa.RecordBatch]:

@@ -43,9 +43,8 @@ def notice_totals(found: ValidationResult) -> None:
 
 def _amounts(found: ValidationResult, name: str) -> Iterator[tuple[int, int]]:
     """Yield line and amount of each row of one of the run's files that has an amount other than zero."""
-    for batch in spill.batches(found.folder / f"{name}.parquet", spill.BATCH, AMOUNT):
-        rows = zip(*(batch.column(column).to_pylist() for column in AMOUNT), strict=True)
-        yield from ((line, cents) for line, cents in rows if cents)
+    rows = spill.rows_of(found.folder / f"{name}.parquet", *AMOUNT)
+    yield from ((line, cents) for line, cents in rows if cents)
 
 
 def total_said(found: ValidationResult) -> str | None:
