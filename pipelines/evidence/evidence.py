@@ -75,9 +75,10 @@ def make_evidence(session: Session, asked: EvidenceSubject) -> Evidence:
     content["files"] = files(session, batches)
     for name, now in (("damaged", OTHER), ("missing", MISSING), ("purged", PURGED)):
         content[name] = [each["batch_id"] for each in content["files"] if each["hash_now"] == now]
-    failed = [each["batch_id"] for each in content["files"] if each["state"] == "failed"]
+    failed, running = ([n["batch_id"] for n in content["files"] if n["state"] == s] for s in ("failed", "running"))
     content["failed"] = [name for name in failed if name not in was_read]
     content["failed_later"] = [name for name in failed if name in was_read]
+    content["unread"] = [name for name in running if name not in was_read]
     content["agrees"] = all(each["agrees"] for each in (*content["feeds"], *content["days"]))
     content["agrees"] = content["agrees"] and not (content["damaged"] or content["missing"])
     content["agrees"] = content["agrees"] and all(_same(each) for each in content["without_rows"])

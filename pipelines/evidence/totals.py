@@ -20,7 +20,7 @@ FATES = {
     "set aside": "a reject that is open",
     "corrected": "a row whose correction was imported; the correction counts as a record of its own",
     "discarded": "a reject that a person discarded",
-    "kept": "other content of a record that is at the target; by its feed, the earlier content stays",
+    "kept": "never sent: by its feed, the earlier content of the record stayed",
     "under way": "not sent yet, or its outcome is not known",
     "not sent": "left unsent by a file that was stopped or failed",
     "unaccounted": "nothing says what its outcome is",
@@ -75,7 +75,7 @@ fated AS (
         WHEN reject_state = 'discarded' THEN 'discarded'
         WHEN batch_state IN ('stopped', 'failed') THEN 'not sent'
         WHEN batch_state = 'running' THEN 'under way'
-        WHEN now_state IN ({in_sql(MADE)}) AND NOT is_reject THEN 'kept'
+        WHEN now_state IN ({in_sql((*MADE, "undone"))}) AND NOT is_reject THEN 'kept'
         ELSE 'unaccounted' END AS fate
     FROM met
     LEFT JOIN (SELECT DISTINCT source, resource_type, key, content_hash FROM all_former) AS former
@@ -102,7 +102,8 @@ SELECT * EXCLUDE (text_hash, own_id, is_now, batch_state, reject_at, nth), sourc
 QUALIFY row_number() OVER (
     PARTITION BY source, kind, is_reject, coalesce(key, concat(batch_id, ' ', line)), content_hash, patient_id,
         amount_cents, nth
-    ORDER BY fate = 'there' DESC, fate = 'corrected', is_its_line DESC NULLS LAST, received_at DESC, batch_id, line
+    ORDER BY fate = 'there' DESC, fate = 'set aside' DESC, fate = 'corrected', is_its_line DESC NULLS LAST,
+        received_at DESC, batch_id, line
 ) = 1"""
 """Every version of a record in the exports, with its fate.
 

@@ -101,6 +101,8 @@ class Evidence:
             yield f"{name}: its file could not be read, and no record of it is counted (chartferry status {name})"
         for name in self.content["failed_later"]:
             yield f"{name}: its last run failed; the records that an earlier run read are counted"
+        for name in self.content["unread"]:
+            yield f"{name}: it was not read to its end, and no record of it is counted (chartferry import)"
         for name in self.content["missing"]:
             yield f"{name}: its file is no longer here, and no purge of it is on record"
         yield f"verify: {self.content['verify']['sentence']}"

@@ -146,6 +146,19 @@ def test_a_reject_stays_open_where_the_original_comes_again_after_its_correction
     assert [each["state"] for each in found["set_aside"]["listed"]] == ["open", "open"]
 
 
+def test_a_reject_that_is_open_counts_though_a_person_discarded_an_equal_one(home, asked, chartferry):
+    """EVID-01: two files have the same wrong row. Somebody has yet to decide on one of them."""
+    rows(home, "payments-1.csv", "k1,p1,5.00,never")
+    asked("import")
+    rows(home, "payments-2.csv", "k1,p1,5.00,never", "k2,p1,7.00,2026-03-01")
+    asked("import")
+    _, newer = asked("evidence")["set_aside"]["listed"]
+    assert chartferry("rejects", "discard", newer["reject_id"], "--why", "a test row")[0] == 0
+    found = asked("evidence")
+    assert apart(found) == {"set aside": (1, 500)}
+    assert [each["state"] for each in found["set_aside"]["listed"]] == ["open", "discarded"]
+
+
 @pytest.mark.long
 def test_the_evidence_shows_a_discard_with_its_reason(imported, asked, chartferry):
     """EVID-01"""
@@ -175,6 +188,18 @@ def test_the_evidence_distinguishes_replaced_versions_from_undone_records(home, 
     assert apart(found, "tasks") == {"taken back": (1, 0)}
     assert of_feed(found, "tasks")["target"] == ZERO
     assert found["agrees"]
+
+
+def test_a_row_that_its_feed_skipped_has_its_fate_when_its_record_is_taken_back(home, asked):
+    """EVID-01: nothing is unaccounted for, and the sides agree."""
+    feed_file(home, "calls", 'kind = "tasks"\nchanged = "skip"\nfiles = ["calls*"]\n', TASKS)
+    put(home, "calls-1.csv", f"{TASKS}t1,p1,call,requested,a\n")
+    [first] = asked("import")["batches"]
+    put(home, "calls-2.csv", f"{TASKS}t1,p1,other,requested,a\n")
+    asked("import")
+    asked("undo", first["batch_id"])
+    found = asked("evidence")
+    assert (apart(found, "calls"), found["agrees"]) == ({"taken back": (1, 0), "kept": (1, 0)}, True)
 
 
 def test_what_was_taken_back_and_is_at_the_target_again_counts_there_as_it_does_for_verify(home, target, asked):
@@ -217,6 +242,21 @@ def test_a_file_that_could_not_be_read_is_named(imported, home, asked, chartferr
     said = f"{failed['batch_id']}: its file could not be read, and no record of it is counted"
     assert said in chartferry("evidence")[1]
     assert f"{failed['batch_id']}</span>: its file could not be read" in Path(found["page"]).read_text()
+
+
+def test_a_file_that_was_not_read_to_its_end_is_named(imported, home, asked, chartferry, monkeypatch):
+    """EVID-01: the import was killed. The sides agree without the file's records."""
+    rows(home, "payments-9.csv", "k9,p1,9.00,2026-03-01")
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.runs.received.validate", Mock(side_effect=KeyboardInterrupt))
+        assert chartferry("import")[0] == INTERRUPTED
+    found = asked("evidence")
+    [_, running] = found["files"]
+    assert (running["state"], found["unread"], found["agrees"]) == ("running", [running["batch_id"]], True)
+    assert f"{running['batch_id']}: it was not read to its end, and no record" in chartferry("evidence")[1]
+    assert f"{running['batch_id']}</span>: it was not read to its end, and no" in Path(found["page"]).read_text()
+    asked("import")
+    assert asked("evidence")["unread"] == []
 
 
 @pytest.mark.long
