@@ -16,7 +16,7 @@ THERE = "there"
 FATES = {
     THERE: "at the target, with exactly this content",
     "replaced": "an earlier version, which a later one has replaced",
-    "taken back": "was at the target, and was taken back",
+    "taken back": "was at the target, and was taken back, even if a row of it is an open reject now",
     "set aside": "a reject that is open",
     "corrected": "a row whose correction was imported; the correction counts as a record of its own",
     "discarded": "a reject that a person discarded",

@@ -21,7 +21,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.standing import undone_by_batch
 from pipelines.reports.publish import publish
 from pipelines.reports.sweep import sweep
-from tests.pipelines.test_every_record import CELLS, COMMANDS, FAULTS, KEY, VERSIONS, History, said_by
+from tests.pipelines.test_every_record import CELLS, COMMANDS, CONTENT, FAULTS, KEY, VERSIONS, History, said_by
 from tests.support.any_order import COLUMNS, KEYS, POLICIES, TAKEN_BACK
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.publishing import Target, publish_only
@@ -88,12 +88,10 @@ class Tables:
 def lines_of(feed, batch, text):
     """The rows of a file."""
     columns, *rows = csv.reader(io.StringIO(text))
-    column, right, _ = CELLS[feed]
     for line, row in enumerate(rows, 2):
         cells = dict(zip(columns, row, strict=True))
-        said = cells[next(name for name in ("amount", "description", "answer_text") if name in cells)]
-        is_wrong = cells[column] != right
-        yield Line(batch, line, cells[KEY[feed]], said, is_wrong, bool(cells.get("_reject_id")))
+        is_wrong = cells[CELLS[feed][0]] == CELLS[feed][1]
+        yield Line(batch, line, cells[KEY[feed]], cells[CONTENT[feed]], is_wrong, bool(cells.get("_reject_id")))
 
 
 class Law:
@@ -240,8 +238,8 @@ class Accounts(History):
 
     def keyless(self):
         rows = self.rows_of("pay", self.dice.sample(KEYS, 2))
-        rows += [["", "p1", f"{self.dice.choice((90, 91))}.00", "2026-01-01"] for _ in range(self.dice.randrange(1, 3))]
-        self.take_rows("pay", rows)
+        amounts = [f"{6 ** self.dice.choice((12, 13)) // 100}.00" for _ in range(self.dice.randrange(1, 3))]
+        self.take_rows("pay", [*rows, *(["", "p1", amount, "2026-01-01"] for amount in amounts)])
 
     def stopped(self):
         """A file whose control totals are others, so that nothing of it is sent; perhaps it comes again without."""

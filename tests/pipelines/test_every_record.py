@@ -13,6 +13,7 @@ import random
 import sqlite3
 from collections import Counter
 from contextlib import closing, suppress
+from decimal import Decimal
 from typing import NamedTuple
 
 import duckdb
@@ -41,12 +42,9 @@ COMMANDS = {
 MORE = {"nothing": 2, "purge": 2, "remap": 2, "other_policy": 1, "mood": 1, "accept": 2, "lose": 1}
 FAULTS = ("lost_before", "lost_after", "held")
 PUT_FAULTS = ("lost_before", "lost_after", "refused")
-CELLS = {
-    "pay": ("paid_on", "2026-01-01", "never"),
-    "call": ("status", "requested", "odd"),
-    "form": ("question", "1", "none"),
-}
-"""By feed: a column, what is right in it, and what a row is rejected for."""
+CELLS = {"pay": ("paid_on", "never"), "call": ("status", "odd"), "form": ("question", "none")}
+"""By feed: a column, and what in it a row is rejected for."""
+RIGHT = {"call": "requested", "form": "1"}
 CONTENT = {"pay": "amount", "call": "description", "form": "answer_text"}
 KEY = {feed: columns[0] for feed, columns in COLUMNS.items()}
 VERSIONS = range(3)
@@ -66,11 +64,18 @@ class Read(NamedTuple):
 
 
 def content(feed, key, version):
-    """A content that names its key."""
-    return f"{key[1:]}{version + 1}.00" if feed == "pay" else f"{key} v{version}"
+    """A content that names its key. Amounts are powers of 6: their sum names them, unless one is in it six times."""
+    number = int(key[1:]) * len(VERSIONS) + version
+    return f"{Decimal(6**number) / 100:05.2f}" if feed == "pay" else f"{key} v{version}"
 
 
 CONTENTS = {(feed, content(feed, key, version)): key for feed in COLUMNS for key in KEYS for version in VERSIONS}
+DAYS = {content("pay", key, version): f"2026-01-0{version + 1}" for key in KEYS for version in VERSIONS}
+
+
+def right(feed, said):
+    """What is right in the column of `CELLS`, in a row of this content."""
+    return DAYS.get(said, "2026-01-01") if feed == "pay" else RIGHT[feed]
 
 
 def said_by(body):
@@ -127,9 +132,10 @@ class History(Sequence):
     # -- what is done
 
     def row(self, feed, key, version, wrong):
-        column, *either = CELLS[feed]
-        cells = {"patient_id": "p1", "questionnaire": "q1", "requester_id": "a", column: either[wrong]}
-        cells |= {KEY[feed]: key, CONTENT[feed]: content(feed, key, version)}
+        (column, odd), said = CELLS[feed], content(feed, key, version)
+        cells = {"patient_id": "p1", "questionnaire": "q1", "question": "1", "requester_id": "a"}
+        cells |= {KEY[feed]: key, CONTENT[feed]: said}
+        cells[column] = odd if wrong else right(feed, said)
         return [cells[name] for name in COLUMNS[feed]]
 
     def take(self, feed, text):
@@ -155,11 +161,10 @@ class History(Sequence):
         self.chartferry("rejects", "export", "--out", out)
         for path in sorted(out.glob("*")):
             feed = path.name.partition("-")[0]
-            column, right, _ = CELLS[feed]
             rows, mended = csv.DictReader(io.StringIO(path.read_text())), io.StringIO()
             written = csv.DictWriter(mended, list(rows.fieldnames or ()), lineterminator="\n")
             written.writeheader()
-            written.writerows(row | {column: right} for row in rows)
+            written.writerows(row | {CELLS[feed][0]: right(feed, row[CONTENT[feed]])} for row in rows)
             self.take(feed, mended.getvalue())
 
     def revive(self):
