@@ -24,7 +24,6 @@ from tests.support.any_order import COLUMNS, TAKEN_BACK
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.ledgers import lose_ledger
 
-STEPS = 10
 OWN = {"purge": 4, "lose": 1, "lose_all": 1, "accept": 3, "remap": 1}
 SIDES = ("export", "expected", "ledger", "target")
 NOTHING = {"records": 0, "cents": 0}
@@ -327,10 +326,10 @@ class Signed(Accounts):
 
 
 @pytest.mark.parametrize(
-    ("seed", "every", "additions"),
-    [(0, 5, False), *(pytest.param(n, 2, more, marks=pytest.mark.long) for n in range(100) for more in (True, False))],
+    ("seed", "steps", "every", "additions"),
+    [(0, 4, 4, False), *(pytest.param(n, 10, 2, i, marks=pytest.mark.long) for n in range(100) for i in (True, False))],
 )
-def test_the_evidence_is_true(seed, every, additions, home, target, asked, chartferry, monkeypatch):
+def test_the_evidence_is_true(seed, steps, every, additions, home, target, asked, chartferry, monkeypatch):
     """EVID-01: after each step, or after each of so many."""
     target.additions = additions
     monkeypatch.setitem(CELLS, "form", ("patient_id", ""))  # a bare target may take an unknown question
@@ -341,7 +340,7 @@ def test_the_evidence_is_true(seed, every, additions, home, target, asked, chart
         history = Signed(home, target, asked, chartferry, dice, other=other, monkeypatch=monkeypatch)
         try:
             history.new()
-            for step in range(1, STEPS + 1):
+            for step in range(1, steps + 1):
                 history.step()
                 if step % every == 0:
                     history.signs()
