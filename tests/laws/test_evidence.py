@@ -58,7 +58,7 @@ def versions_of(feed, batch, text):
 
 def once(files):
     """Count each version once; equal wrong rows of one file are several."""
-    found = Counter()
+    found: Counter[Version] = Counter()
     for rows in files:
         here = Counter(rows)
         found |= Counter({each: n if each.is_wrong else 1 for each, n in here.items()})
@@ -247,7 +247,7 @@ class Signed(Accounts):
     def __init__(self, *arguments, **more):
         super().__init__(*arguments, **more)
         self.forgotten, self.is_restored = set(), False
-        self.ever = defaultdict(set)
+        self.ever: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self.target.stored = Stored(self.target.stored, self.ever)
 
     def restored(self):
@@ -309,7 +309,7 @@ class Signed(Accounts):
 
     def given_back(self):
         """The rows of open rejects, as they would be given back, by feed and batch."""
-        found = {feed: defaultdict(list) for feed in COLUMNS}
+        found: dict[str, defaultdict[str, list[Version]]] = {feed: defaultdict(list) for feed in COLUMNS}
         with closing(Ledger.open(self.home / "ledger.db")) as ledger:
             for place in reject_places(ledger, self.here(), states=("open", "resubmitted")):
                 feed, text = self.texts[place.batch_id]
