@@ -4,11 +4,15 @@ import gzip
 import zlib
 from collections.abc import Collection, Iterator
 from errno import EIO
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fhir_service.interface.json_text import object_in
 from fhir_service.paths import NDJSON, is_file, matching
+
+LONGEST = 64 << 20
+"""The longest line, in bytes: a few bytes of a compressed file may be a line that no memory holds."""
 
 
 def reference_files(folder: Path) -> list[Path]:
@@ -18,10 +22,13 @@ def reference_files(folder: Path) -> list[Path]:
 
 
 def reference_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file. Raises `OSError`, also if a compressed file is cut off or damaged."""
+    """Yield the lines of a file; parts of one that is longer than `LONGEST`, which are no resources.
+
+    Raises `OSError`, also if a compressed file is cut off or damaged.
+    """
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            yield from file
+            yield from iter(partial(file.readline, LONGEST), b"")
     except (EOFError, zlib.error):
         raise OSError(EIO, "the compressed file is cut off or damaged", str(path)) from None
 

@@ -37,3 +37,10 @@ def test_a_compressed_file_that_is_cut_off_is_a_fault_of_the_file(folder: Path) 
     (folder / "c.ndjson.gz").write_bytes((folder / "c.ndjson.gz").read_bytes()[:-9])
     with pytest.raises(OSError, match="cut off or damaged"):
         list(reference_lines(folder / "c.ndjson.gz"))
+
+
+def test_a_line_without_end_is_read_in_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.home.reference_files.LONGEST", 10)
+    lines = list(reference_lines(folder / "d.jsonl.gz"))
+    assert max(map(len, lines)) == 10
+    assert list(reference_bodies(folder, ["Patient"])) == []
