@@ -211,8 +211,9 @@ class Law:
             of = self.feeds.get(feed, {"apart": {}})["apart"]
             aside = of.get("set aside", NOTHING)
             if not self.history.unsure(feed):
-                back, replaced = self.former(feed)
-                self.is_sum(feed, "set aside", aside, once(given[feed].values()) - back - replaced)
+                former = sum(self.former(feed), Counter())
+                rows = ([first if now in former else now for now, first in of] for of in given[feed].values())
+                self.is_sum(feed, "set aside", aside, once(rows) - former)
         query = f"SELECT state FROM reject WHERE target = '{self.found['target']}'"
         states, told = Counter(state for (state,) in self.history.rows(query)), self.found["set_aside"]
         assert Counter(each["state"] for each in told["listed"]) == states
@@ -308,12 +309,18 @@ class Signed(Accounts):
         return batch in scope
 
     def given_back(self):
-        """The rows of open rejects, as they would be given back, by feed and batch."""
-        found: dict[str, defaultdict[str, list[Version]]] = {feed: defaultdict(list) for feed in COLUMNS}
+        """The rows of open rejects, as they would be given back and as they came first, by feed and batch."""
+        found: dict[str, defaultdict[str, list[tuple[Version, Version]]]] = {
+            feed: defaultdict(list) for feed in COLUMNS
+        }
+        first = {name: place for name, *place in self.rows("SELECT reject_id, batch_id, line FROM reject")}
         with closing(Ledger.open(self.home / "ledger.db")) as ledger:
             for place in reject_places(ledger, self.here(), states=("open", "resubmitted")):
-                feed, text = self.texts[place.batch_id]
-                found[feed][place.batch_id].append(versions_of(feed, place.batch_id, text)[place.line])
+                feed, now = self.texts[place.batch_id][0], (place.batch_id, place.line)
+                rows = [
+                    versions_of(feed, name, self.texts[name][1])[line] for name, line in (now, first[place.reject_id])
+                ]
+                found[feed][place.batch_id].append((rows[0], rows[1]))
         return found
 
     def signs(self):
