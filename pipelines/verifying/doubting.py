@@ -96,6 +96,7 @@ class LostBatchWriter:
         changed = load.batch.feed.file.changed
         self._supersedes = changed == "supersede" and load.resource == "QuestionnaireResponse"
         self._first_stays = self._book.step.named and changed in ("reject", "skip")
+        self._import_decides = self._first_stays or (self._book.step.named and changed == "update")
 
     def write_all(self) -> None:
         """Write the accepted rows of the batch's run, and the repeats within its file; count them in the book."""
@@ -130,10 +131,10 @@ class LostBatchWriter:
         return row.is_held_by(record) or record.batch_id in self._later or not may_have_changed
 
     def _is_of_another(self, row: AcceptedRow, record: KnownRecord | None) -> bool:
-        """True if the target has other content under the row's key, and the feed never replaces content. The content
-        may be an earlier file's or of unknown origin. The next import sets the row aside.
+        """True if the target has other content under the row's key, and a row of other content makes no other resource.
+        The content may be an earlier file's or of unknown origin. The next import updates it, or sets the row aside.
         """
-        return self._first_stays and record is None and self._carried.is_of_another(row)
+        return self._import_decides and record is None and self._carried.is_of_another(row)
 
     def _is_gone(self, record: KnownRecord) -> bool:
         """True if the target no longer has the resource of a record, which a lost run may have made anew."""
