@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from pipelines.ledger.ledger import Ledger
-from tests.support.exports import PAYMENTS, QUESTIONS, TASKS, payments, put, tasks
+from tests.support.exports import PAYMENTS, QUESTIONS, TASKS, let_update, payments, put, tasks
 from tests.support.fake_answers import Said, outcome
 from tests.support.ledgers import keep_ledger, lose_ledger, lose_tables
 from tests.support.publishing import publish_nothing
@@ -258,6 +258,25 @@ def test_a_change_of_an_earlier_batch_is_a_reject_again_after_adoption(home, tar
     found = asked("import")
     assert (found["exit_code"], found["batches"][0]["reasons"]) == (3, {"LEDGER-08": 1})
     assert amounts(target) == [1.0, 3.0]
+
+
+@pytest.mark.parametrize("again", ["refused", "updated"])
+def test_after_adoption_an_import_tries_a_change_again_that_the_target_had_refused(home, target, asked, again):
+    """CLI-CMD-17: the task is adopted as it is there."""
+    let_update(home)
+    tasks(home, "k1")
+    asked("import")
+    tasks(home, "k1", text="ring")
+    target.put_faults = ["refused"]
+    asked("import")
+    lose_ledger(home)
+    [made] = [body["id"] for body in target.of("Task")]
+    assert asked("verify", "--adopt")["exit_code"] == 0
+    assert records(home) == {"k1": ("adopted", made)}
+    target.put_faults = ["refused"] * (again == "refused")
+    assert asked("import")["totals"][again] == 1
+    assert records(home) == {"k1": ("updated" if again == "updated" else "adopted", made)}
+    assert asked("verify")["differences"] == []
 
 
 @pytest.mark.alike
