@@ -17,7 +17,7 @@ import pytest
 
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import reject_places
-from pipelines.ledger.states import UNDECIDED
+from pipelines.ledger.states import MADE, UNDECIDED
 from tests.laws.test_tables_add_up import MORE, Accounts
 from tests.pipelines.test_every_record import CELLS, COMMANDS, CONTENT, CONTENTS, DAYS, FAULTS, KEY, RIGHT, said_by
 from tests.support.any_order import COLUMNS, TAKEN_BACK
@@ -91,7 +91,7 @@ class Law:
     def read(self, feed):
         """The versions of a feed's files, apart from files that are named because they are not counted."""
         left = {*self.found["failed"], *self.found["unread"]}
-        names = (name for name in self.rows if self.texts[name][0] == feed and self.history.has_rows(name))
+        names = (name for name in self.rows if self.texts[name][0] == feed and self.history.is_kept(name))
         return once(self.rows[name].values() for name in names if name not in left)
 
     def holds(self):
@@ -287,6 +287,12 @@ class Signed(Accounts):
     def has_rows(self, batch):
         return any((self.home / "batches" / batch / "source").glob("*.csv"))
 
+    def is_kept(self, batch):
+        """True if a batch has rows of a run at this target: a purge took them, also if the file came to another."""
+        runs = self.rows(f"SELECT run FROM run WHERE batch_id = '{batch}' AND target = '{self.here()}'")
+        folders = (self.home / "batches" / batch / f"run-{number}" for (number,) in runs)
+        return self.has_rows(batch) and any((folder / "accepted.parquet").exists() for folder in folders)
+
     def records(self, feed):
         kind = {"pay": "PaymentNotice", "call": "Task", "form": "QuestionnaireResponse"}[feed]
         here = self.here()
@@ -304,9 +310,9 @@ class Signed(Accounts):
         return {key for key, (state, *_) in self.records(feed).items() if state in UNDECIDED}
 
     def is_of(self, feed, version, scope):
-        """True if the record's row is in one of these batches."""
-        _, batch, _ = self.records(feed).get(version.key, (None, None, None))
-        return batch in scope
+        """True if the record is there by a row of one of these batches."""
+        state, batch, _ = self.records(feed).get(version.key, (None, None, None))
+        return state in MADE and batch in scope
 
     def given_back(self):
         """The rows of open rejects, as they would be given back and as they came first, by feed and batch."""
