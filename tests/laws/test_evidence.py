@@ -211,7 +211,7 @@ class Law:
             of = self.feeds.get(feed, {"apart": {}})["apart"]
             aside = of.get("set aside", NOTHING)
             if not self.history.unsure(feed):
-                former = sum(self.former(feed), Counter())
+                former: Counter[Version] = sum(self.former(feed), Counter())
                 rows = ([first if now in former else now for now, first in of] for of in given[feed].values())
                 self.is_sum(feed, "set aside", aside, once(rows) - former)
         query = f"SELECT state FROM reject WHERE target = '{self.found['target']}'"
