@@ -1,9 +1,10 @@
 """`verify --adopt`: put rows in doubt that runs of the home may have sent, after ledger and journal were lost, and
 settle them.
 
-Batches with runs that the ledger lacks are validated again. A row whose identifier a resource has is adopted. Any
-other row that the ledger does not know is in doubt since the batch's first lost run began. It is looked up like every
-row in doubt. Nothing is sent.
+Batches with runs that the ledger lacks are validated again. A row whose identifier and content a resource has is
+adopted. Where the content is another and the feed does not supersede, the next import judges the row. Any other row
+that the ledger does not know is in doubt since the batch's first lost run began, and is looked up like every row in
+doubt. Nothing is sent.
 """
 
 from collections.abc import Iterator
