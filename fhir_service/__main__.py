@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,12 +13,12 @@ from typing import Any
 
 import click
 
-from fhir_service.admin.failing import Failed, plainly
+from fhir_service.admin.failing import Failed, PlainCommands, plainly
 from fhir_service.admin.running_service import Door
 from fhir_service.paths import exists
 from fhir_service.settings import SettingError, Settings
 
-USAGE, REFUSED, DAMAGED, INTERRUPTED = 2, 3, 4, 130
+USAGE, REFUSED, DAMAGED = 2, 3, 4
 _LOOKS, _LOOKS_OF_SERVE, _PAUSE = 30, 100, 0.1
 """How often a command, and `serve`, look for a store that another process has, and the seconds between."""
 
@@ -62,26 +61,7 @@ _store: Callable[[Command], Command] = click.option(
 )
 
 
-class _Command(click.Command):
-    """A command that ends with one line at Ctrl-C or SIGTERM, and removes what it had begun to write."""
-
-    def invoke(self, context: click.Context) -> Any:
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-        try:
-            return super().invoke(context)
-        except KeyboardInterrupt:
-            click.echo("fhir-service: stopped; start the same command again to finish", err=True)
-            raise SystemExit(INTERRUPTED) from None
-        finally:
-            signal.signal(signal.SIGTERM, before)
-
-
-class _Commands(click.Group):
-    command_class = _Command
-    group_class = type
-
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=PlainCommands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="chartferry")
 def main() -> None:
     """A clinical FHIR R4 interface over a store of its own.

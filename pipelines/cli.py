@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
+from fhir_service.leaving import leaving_at_once
 from pipelines.home.exits import INTERRUPTED
 
 
@@ -19,7 +20,8 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may not be valid text
     hide_interrupts()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a shutdown, systemd and Kubernetes end programs by it
-    sys.exit(run(sys.argv[1:]))
+    with leaving_at_once():
+        sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:

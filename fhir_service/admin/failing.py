@@ -1,14 +1,42 @@
-"""Failures of commands: one line, and an exit code."""
+"""Commands that end at once, and failures of commands: one line, and an exit code."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
 from fhir_service.admin.running_service import CommandError
+from fhir_service.leaving import leaving_at_once
 
-BUSY = 5
+BUSY, INTERRUPTED = 5, 130
+
+
+class _Command(click.Command):
+    """A command that ends with one line at Ctrl-C or SIGTERM, and removes what it had begun to write."""
+
+    def invoke(self, context: click.Context) -> Any:
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt:
+            click.echo("fhir-service: stopped; start the same command again to finish", err=True)
+            raise SystemExit(INTERRUPTED) from None
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+class PlainCommands(click.Group):
+    """Commands of a process that ends at once after them."""
+
+    command_class = _Command
+    group_class = type
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with leaving_at_once():
+            return super().__call__(*args, **kwargs)
 
 
 class Failed(click.ClickException):
