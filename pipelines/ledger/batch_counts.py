@@ -79,9 +79,13 @@ def rows_left(
 
     A planned row whose reject is open is left out: it waits for a correction or a retry. among: states.
     """
-    record, reject = t.records.c, t.reject.c
+    record, reject, stream = t.records.c, t.reject.c, t.stream.c
     its_reject = select(reject.reject_id).where(
-        reject.target == target, reject.batch_id == batch_id, reject.source_key == record.key, reject.state.in_(OPEN)
+        stream.stream_id == record.stream_id,
+        *(reject[name] == stream[name] for name in t.OF_STREAM),
+        reject.source_key == record.key,
+        reject.batch_id == batch_id,
+        reject.state.in_(OPEN),
     )
     waits = and_(record.state == "planned", its_reject.exists())
     query = select(record.key).where(t.of_batch(t.records, target, batch_id), record.state.in_(among), ~waits)

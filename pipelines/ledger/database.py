@@ -20,6 +20,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
 from pipelines.ledger.clock import LedgerClock
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.migration import bring_to_today
+from pipelines.ledger.planner_figures import figures_of, give_figures, has_figures
 from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError, schema_version
 
 # psycopg warns of further errors while a failure is cleaned up, which would be a second line beside our message.
@@ -290,7 +291,7 @@ def _create(engine: Engine) -> None:
     """Create missing tables. Take no write lock if the schema is current, so that a reader waits for no writer."""
     with engine.connect() as connection:
         there = _names(connection)
-        if there >= set(metadata.tables) and _version(connection, there) == SCHEMA_VERSION:
+        if there >= set(metadata.tables) and _version(connection, there) == SCHEMA_VERSION and has_figures(connection):
             return
     with engine.execution_options(writes=True).begin() as connection:
         if engine.dialect.name == "postgresql":
@@ -306,6 +307,8 @@ def _create(engine: Engine) -> None:
         elif version < SCHEMA_VERSION:
             bring_to_today(connection)
             connection.execute(schema_version.insert().values(version=SCHEMA_VERSION))
+        if not has_figures(connection):
+            give_figures(connection, _figures(connection.dialect))
 
 
 @lru_cache(maxsize=2)
@@ -315,6 +318,11 @@ def _making(dialect: Dialect) -> list[str]:
     for table in metadata.sorted_tables:
         made += [CreateTable(table), *map(CreateIndex, sorted(table.indexes, key=lambda index: str(index.name)))]
     return [str(each.compile(dialect=dialect)) for each in made]
+
+
+@lru_cache(maxsize=2)
+def _figures(dialect: Dialect) -> list[tuple[str, str, str]]:
+    return list(figures_of(_making(dialect)))
 
 
 def _names(connection: Connection) -> set[str]:

@@ -1,5 +1,7 @@
-"""Queries of an import about its batch, which look at no record of the other batches of its target."""
+"""Queries of an import about its batch or some of its rows, which look at no other row of its target."""
 
+import re
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,9 +10,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from pipelines.ledger.batch_counts import rows_left
 from pipelines.ledger.doubts import doubtful
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.resubmitted_rows import lines_at
+from pipelines.ledger.rejects import feeds_answered, unmet_since
+from pipelines.ledger.resubmitted_rows import lines_at, put_in_for
 from pipelines.validation import withheld_files
 from tests.support.ledgers import OF, TARGET, intent, start
 
@@ -31,22 +35,64 @@ ASKED: dict[str, Callable[[Ledger], object]] = {
     "what stands on lines": lambda ledger: lines_at(ledger, TARGET, [place("payments-b")]),
     "in doubt": lambda ledger: doubtful(ledger, TARGET, "payments-b"),
 }
+LATE = "2999-01-01T00:00:00.000000Z"
+FEW = [f"r{number}" for number in range(5)]
+BY_KEY = "reject_by_key (target=? AND source=? AND resource_type=? AND source_key=?)"
+OF_ROWS: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
+    "rows that are left": (lambda ledger: rows_left(ledger, TARGET, "payments-b"), "reject", BY_KEY),
+    "rejects of ids": (
+        lambda ledger: unmet_since(ledger, TARGET, LATE, FEW),
+        "reject",
+        "sqlite_autoindex_reject_1 (target=? AND reject_id=?)",
+    ),
+    "rows put in": (
+        lambda ledger: put_in_for(ledger, TARGET, FEW),
+        "resubmission",
+        "resubmission_of_reject (target=? AND reject_id=?)",
+    ),
+    "feeds answered": (lambda ledger: feeds_answered(ledger, FEW), "reject", "reject_id=?)"),
+}
+"""Questions, with a table, and how their queries find its rows."""
 
 
 @pytest.mark.parametrize("case", ASKED)
 def test_records_of_other_batches_are_not_read(case: str, tmp_path: Path) -> None:
     """A million of them took seconds of each import, however small."""
-    ledger = Ledger.open(tmp_path / "ledger.db")
+    steps = steps_of(ASKED[case], "record", tmp_path)
+    assert steps
+    assert all("record_by_batch" in step or "key=?" in step for step in steps), steps
+
+
+@pytest.mark.parametrize("case", OF_ROWS)
+def test_rejects_of_other_rows_are_not_read(case: str, tmp_path: Path) -> None:
+    """Of sixty thousand, each file of corrections read all of them, again and again."""
+    ask, table, index = OF_ROWS[case]
+    steps = steps_of(ask, table, tmp_path)
+    assert steps
+    assert all(index in step for step in steps), steps
+
+
+def steps_of(ask: Callable[[Ledger], object], table: str, folder: Path) -> list[str]:
+    """Return the steps over a table in the plans of all queries of a question, whose answer is empty."""
+    ledger = Ledger.open(folder / "ledger.db")
     start(ledger, "payments-a", "payments-b")
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [intent("k1")])
     asked: list[tuple[str, Any]] = []
     sa.event.listen(ledger.engine, "before_cursor_execute", lambda *said: asked.append(said[2:4]))
-    assert not ASKED[case](ledger)
-    queries = [said for said in asked if "FROM record" in said[0]]
+    assert not ask(ledger)
+    queries = [said for said in asked if re.search(rf"(FROM|JOIN) {table}\b", said[0])]
     with ledger.engine.connect() as connection:
         plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values).all() for text, values in queries]
-    steps = [step[3] for plan in plans for step in plan if "record" in step[3].split()[:2]]
-    assert steps
-    assert all("record_by_batch" in step for step in steps)
     ledger.close()
+    return [step[3] for plan in plans for step in plan if table in step[3].split()[:2]]
+
+
+def test_a_ledger_of_an_earlier_version_gets_the_figures_of_its_indexes(tmp_path: Path) -> None:
+    Ledger.open(tmp_path / "ledger.db").close()
+    with sqlite3.connect(tmp_path / "ledger.db") as db:
+        made = db.execute("SELECT * FROM sqlite_stat1").fetchall()
+        db.execute("DROP TABLE sqlite_stat1")
+    Ledger.open(tmp_path / "ledger.db").close()
+    with sqlite3.connect(tmp_path / "ledger.db") as db:
+        assert db.execute("SELECT * FROM sqlite_stat1").fetchall() == made != []
