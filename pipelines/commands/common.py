@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -18,6 +18,12 @@ from pipelines.home.progress import Progress
 
 if TYPE_CHECKING:
     from pipelines.session.session import Session
+
+
+class OpenSession(Protocol):
+    """A function that opens a session, see `open_session`."""
+
+    def __call__(self, strict: bool = False, anew: bool = False) -> AbstractContextManager["Session"]: ...
 
 
 @dataclass(frozen=True)
@@ -100,16 +106,32 @@ class AtTarget(Options):
     why: str | None = None
 
     @contextmanager
-    def session(
-        self, strict: bool = False, anew: bool = False, environ: Mapping[str, str] = os.environ
-    ) -> Iterator["Session"]:
-        """Yield a session at the target, with its progress on standard error. strict, anew: see `open_session`."""
-        from pipelines.session.opening import open_session
+    def opening(self, environ: Mapping[str, str] = os.environ) -> Iterator["OpenSession"]:
+        """Begin the bundled service if it is the target; yield a function that opens a session there.
 
-        with (
-            showing_progress() as progress,
-            open_session(self.home, environ, self.feeds, self.insecure, strict, progress, anew, self.why) as session,
-        ):
+        A command imports what it needs before it calls this function, while the service starts.
+        """
+        from pipelines.home.preparing import prepare_home
+        from pipelines.session.bundled import bundled_service, is_bundled
+
+        prepare_home(self.home)
+        with showing_progress() as progress, ExitStack() as stack:
+            begun = None
+            if is_bundled(environ):
+                begun = stack.enter_context(bundled_service(self.home, environ, progress.say))
+            from pipelines.session.opening import open_session
+
+            def open_it(strict: bool = False, anew: bool = False) -> AbstractContextManager["Session"]:
+                return open_session(
+                    self.home, environ, self.feeds, self.insecure, strict, progress, anew, self.why, begun
+                )
+
+            yield open_it
+
+    @contextmanager
+    def session(self, strict: bool = False, anew: bool = False) -> Iterator["Session"]:
+        """Yield a session at the target, with its progress on standard error. strict, anew: see `open_session`."""
+        with self.opening() as open_it, open_it(strict, anew) as session:
             yield session
 
     def answer(

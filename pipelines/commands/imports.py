@@ -91,8 +91,7 @@ def import_(
     Takes the address of a manifest ($bulk-publish) too: its files of payments, responses and tasks are fetched first.
     """
     from pipelines.importing.bulk import locked_addresses, remove_fetched
-    from pipelines.importing.clock import trust_clock
-    from pipelines.importing.requested_import import ImportOptions
+    from pipelines.importing.import_options import ImportOptions
 
     asked = ImportOptions(again, copayments, new, whole, remap, dry_run, clock_is_right)
     if contradiction := asked.contradiction(places, at.why):
@@ -102,9 +101,14 @@ def import_(
     paths = _files_at(places, at.home, at.insecure)
     environ = {**os.environ, **({"CHARTFERRY_WORKERS": str(workers)} if workers else {})}
     if clock_is_right:
+        from pipelines.importing.clock import trust_clock
+
         trust_clock(at.home, environ, at.why, lambda said: click.echo(said, err=True))
-    with at.session(strict, environ=environ) as session:
-        summary = asked.carry_out(session, paths)
+    with at.opening(environ) as open_it:
+        from pipelines.importing.requested_import import carry_out
+
+        with open_it(strict) as session:
+            summary = carry_out(asked, session, paths)
     if summary.exit_code != UNUSABLE:
         remove_fetched(at.home, addresses)
     return print_answer(summary, at.as_json)

@@ -22,8 +22,9 @@ from pipelines.home.dagster_folder import (
     problem_of,
 )
 from pipelines.home.preparing import prepare_home
+from pipelines.session.bundled import is_bundled
 from pipelines.session.clinics import EVERY, Clinic, host_and_port
-from pipelines.session.named_target import is_bundled, named_target
+from pipelines.session.named_target import named_target
 
 
 def serve(home: Path, environ: Mapping[str, str], address: str, service_port: int, say: Say) -> None:

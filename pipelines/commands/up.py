@@ -15,8 +15,8 @@ from pipelines.commands.processes import SupervisedProcess, supervise
 from pipelines.commands.supervising import LOOPBACK, ChildProcess, FolderRemoved, Say, check_web_host, free, only_up
 from pipelines.home.dagster_folder import INSECURE, dagster_environment, is_set, lacking, prepare_dagster_home
 from pipelines.home.preparing import prepare_home
-from pipelines.session.bundled import SERVICE, STORE
-from pipelines.session.named_target import is_bundled, named_target
+from pipelines.session.bundled import SERVICE, STORE, is_bundled
+from pipelines.session.named_target import named_target
 
 SERVICE_PORT, WEB_PORT = 8400, 3000
 REFERENCE = "reference"

@@ -18,7 +18,7 @@ from pipelines.dagster.run_resource import RESOURCE_KEY, workplace_resource
 from pipelines.dagster.sensors import sensors_of
 from pipelines.dagster.standing.sensor import standing_check
 from pipelines.feeds.files.catalog import home_catalog
-from pipelines.session.named_target import is_bundled
+from pipelines.session.bundled import is_bundled
 
 
 def build(

@@ -17,9 +17,9 @@ from pipelines.home.batch import printable_name
 from pipelines.home.counted import listed
 from pipelines.home.inbox import Inbox
 from pipelines.importing.current_problems import NAMED, loaded_last
+from pipelines.session.bundled import is_bundled
 from pipelines.session.connections import target_now
 from pipelines.session.ledger import ledger_of
-from pipelines.session.named_target import is_bundled
 
 PATIENCE = timedelta(minutes=5)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from pipelines.client.bulk import fetch_published
 from pipelines.home.batch import UnreadableFile
 from pipelines.home.files import lock_now
 
@@ -31,6 +30,10 @@ def fetched_files(home: Path, addresses: Sequence[str], environ: Mapping[str, st
 
     Files that an earlier try has fetched are not fetched again. Call it within `locked_addresses`.
     """
+    if not addresses:
+        return []
+    from pipelines.client.bulk import fetch_published  # imports httpx
+
     return [file for url in addresses for file in fetch_published(url, _folder(home, url), environ, insecure)]
 
 

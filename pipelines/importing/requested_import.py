@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from pipelines.corrections.reloading import plan_again
 from pipelines.importing.all_files import import_all
 from pipelines.importing.begin_and_end import summary_of
+from pipelines.importing.import_options import ImportOptions
 from pipelines.importing.imports import import_paths, import_remapped, import_whole
 from pipelines.ledger.tables import NotPossible
 from pipelines.runs.summary import Summary
@@ -15,51 +15,19 @@ from pipelines.session.session import Session
 from pipelines.session.waiting_files import WaitingFile, received_batches
 
 
-class ImportOptions(NamedTuple):
-    """The options that select an import. again, copayments, new: a batch. whole: a feed.
-
-    clock_is_right: True to continue the ledger's times from the clock, although the ledger has later ones.
-    """
-
-    again: str | None
-    copayments: str | None
-    new: str | None
-    whole: str | None
-    remap: bool
-    dry_run: bool
-    clock_is_right: bool
-
-    def contradiction(self, places: Sequence[Path | str], why: str | None) -> str | None:
-        """Return a sentence about options that exclude each other; None if they are compatible."""
-        again, copayments, new, whole, remap, dry_run, clock_is_right = self
-        alone = places or dry_run or remap
-        contradictions = {
-            "--again BATCH excludes paths, --dry-run and --remap": again and alone,
-            "--copayments BATCH excludes paths, --dry-run, --remap and --again": copayments and (alone or again),
-            "--new BATCH excludes paths, --dry-run, --remap, --again and --copayments": new
-            and (alone or again or copayments),
-            "--whole FEED excludes paths, --remap, --again, --copayments and --new": whole
-            and (places or remap or again or copayments or new),
-            "--remap and --dry-run exclude each other": remap and dry_run,
-            "--clock-is-right and --dry-run exclude each other": clock_is_right and dry_run,
-            "--why needs one of --again, --copayments, --new, --remap and --clock-is-right": why
-            and not (again or copayments or new or remap or clock_is_right),
-        }
-        return next((sentence for sentence, is_there in contradictions.items() if is_there), None)
-
-    def carry_out(self, session: Session, paths: Sequence[Path]) -> Summary:
-        """Run the import, and return its summary. paths: of files and folders; empty for the inbox."""
-        if self.again:
-            return import_again(session, self.again)
-        if self.copayments:
-            return import_confirmed(session, self.copayments, COPAYMENTS)
-        if self.new:
-            return import_confirmed(session, self.new, NEW)
-        if self.whole:
-            return import_whole(session, self.whole, self.dry_run)
-        if self.remap:
-            return import_remapped(session, paths)
-        return import_paths(session, paths, self.dry_run)
+def carry_out(asked: ImportOptions, session: Session, paths: Sequence[Path]) -> Summary:
+    """Run the import, and return its summary. paths: of files and folders; empty for the inbox."""
+    if asked.again:
+        return import_again(session, asked.again)
+    if asked.copayments:
+        return import_confirmed(session, asked.copayments, COPAYMENTS)
+    if asked.new:
+        return import_confirmed(session, asked.new, NEW)
+    if asked.whole:
+        return import_whole(session, asked.whole, asked.dry_run)
+    if asked.remap:
+        return import_remapped(session, paths)
+    return import_paths(session, paths, asked.dry_run)
 
 
 def import_again(session: Session, batch_id: str) -> Summary:

@@ -1,6 +1,7 @@
 """The service over a home's store: a command starts it if none runs, and ends it when done.
 
-The service's own commands, which do something to a store or read from it, are run to their ends.
+A running service is asked through its door. The service's own commands, which do something to a store or read from it,
+are run to their ends. Imports little: a command loads its other modules while the service starts.
 """
 
 import json
@@ -11,14 +12,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from functools import cache, partial
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-import httpx
-
+from fhir_service.admin.running_service import CommandError, Door
 from fhir_service.paths import exists
-from pipelines.client.replies import TargetUnusable
 from pipelines.home.files import locked_by_name
 from pipelines.home.logs import last_line
 
@@ -33,20 +35,34 @@ ENDS_WITHIN_SECONDS = 30.0
 LISTENING = "listening on "
 
 Say = Callable[[str], None]
+Address = Callable[[], str]
+"""A function that waits until a service answers, and returns its base URL. Raises `TargetUnusable`."""
+
+NAMES = (
+    *("FHIR_BASE_URL", "FHIR_CLIENT_ID", "FHIR_CLIENT_SECRET", "FHIR_CLIENT_SECRET_FILE", "FHIR_CLIENT_KEY_FILE"),
+    "FHIR_TOKEN",
+)
+
+
+def is_bundled(environ: Mapping[str, str]) -> bool:
+    """True if no setting names a target, so that it is the home's bundled service."""
+    return not any(environ.get(name) for name in NAMES)
 
 
 @contextmanager
-def bundled_service(home: Path, environ: Mapping[str, str], say: Say = lambda _: None) -> Iterator[str]:
-    """Yield the base URL of the service over the home's store: a running one, else one that ends with this process."""
+def bundled_service(home: Path, environ: Mapping[str, str], say: Say = lambda _: None) -> Iterator[Address]:
+    """Begin the service over the home's store, and yield its address: a running one, else one that ends with this
+    process.
+    """
     store = home / STORE
     with ExitStack() as turn:
         turn.enter_context(_turn(home, say))
         if url := running(store):
             turn.close()
-            yield url
+            yield lambda: url
             return
-        with _child(store, home / "service.log", environ) as url:
-            yield url
+        with _child(store, home / "service.log", environ) as address:
+            yield address
 
 
 def _turn(home: Path, say: Say) -> AbstractContextManager[None]:
@@ -57,17 +73,22 @@ def _turn(home: Path, say: Say) -> AbstractContextManager[None]:
 
 def running(store: Path) -> str | None:
     """Return the address of a service that runs over the store; None if none answers."""
+    door = Door.of(store)
+    return door.url.rstrip("/") if door and _is_healthy(door.url) else None
+
+
+def _is_healthy(url: str) -> bool:
     try:
-        note = json.loads(store.with_name(store.name + ".run").read_bytes())
-        os.kill(int(note["pid"]), 0)
-        url = str(note["url"]).rstrip("/")
-        return url if httpx.get(f"{url}/health", timeout=10, trust_env=False).status_code == 200 else None
-    except (OSError, ValueError, KeyError, TypeError, httpx.HTTPError, httpx.InvalidURL):
-        return None
+        place = urlsplit(url)
+        with closing(HTTPConnection(place.hostname or "", place.port, timeout=10)) as connection:
+            connection.request("GET", f"{place.path.rstrip('/')}/health")
+            return connection.getresponse().status == 200
+    except (OSError, ValueError, HTTPException):
+        return False
 
 
 @contextmanager
-def _child(store: Path, log: Path, environ: Mapping[str, str]) -> Iterator[str]:
+def _child(store: Path, log: Path, environ: Mapping[str, str]) -> Iterator[Address]:
     """Run a service of our own. It ends when its input pipe closes, even if this process is killed."""
     command = [*SERVICE, "serve", "--store", str(store), "--port", "0", "--until-stdin-closes"]
     with log.open("ab") as errors:
@@ -81,13 +102,23 @@ def _child(store: Path, log: Path, environ: Mapping[str, str]) -> Iterator[str]:
             start_new_session=True,
         )
     try:
-        url = _listening(child)
-        if url is None:
-            child.kill()
-            raise TargetUnusable(f"the bundled service did not start: {_last_line(log, began)}")
-        yield url
+        yield cache(partial(_address, child, log, began))
     finally:
         _end(child)
+
+
+def _address(child: subprocess.Popen[bytes], log: Path, began: int) -> str:
+    """Return the address of a child once it listens. Raises `TargetUnusable` with the log's last line from `began`."""
+    if url := _listening(child):
+        return url
+    child.kill()
+    raise _unusable(f"the bundled service did not start: {_last_line(log, began)}")
+
+
+def _unusable(why: str) -> Exception:
+    from pipelines.client.replies import TargetUnusable  # imports httpx
+
+    return TargetUnusable(why)
 
 
 def _listening(child: subprocess.Popen[bytes]) -> str | None:
@@ -176,15 +207,26 @@ def label_of(store: Path) -> str | None:
         return None
 
 
-def names(store: Path, environ: Mapping[str, str]) -> dict[str, str]:
+def names(store: Path) -> dict[str, str]:
     """Return the names of practitioners and groups by reference, as `Practitioner/<id>`. Raises `TargetUnusable`."""
-    names: dict[str, str] = json.loads(_command(environ, "the names could not be read", "names", "--store", str(store)))
+    names: dict[str, str] = _asked(store, "the names could not be read", "names")["names"]
     return names
 
 
-def tell(store: Path, environ: Mapping[str, str], name: str, file: Path) -> None:
+def tell(store: Path, name: str, file: Path) -> None:
     """Write the store's charges or patients to a file. Raises `TargetUnusable`."""
-    _command(environ, f"the {name} could not be read", "tell", "--store", str(store), name, str(file))
+    _asked(store, f"the {name} could not be read", "tell", name=name, to=str(file.absolute()))
+
+
+def _asked(store: Path, problem: str, operation: str, **arguments: Any) -> dict[str, Any]:
+    """Return the result of an operation of the service that has the store open. Raises `TargetUnusable`."""
+    try:
+        if door := Door.of(store):
+            return door.ask(operation, arguments)
+        why = "the bundled service has ended"
+    except (CommandError, ConnectionRefusedError) as error:
+        why = str(error)
+    raise _unusable(f"{problem}: {why}")
 
 
 def add_client(store: Path, environ: Mapping[str, str]) -> bytes:
@@ -203,4 +245,4 @@ def _command(environ: Mapping[str, str], problem: str, *arguments: str) -> bytes
     )
     if done.returncode == 0 or (problem is NOT_LOADED and done.returncode == SOME_REFUSED):
         return done.stdout
-    raise TargetUnusable(f"{problem}: {last_line(done.stderr) or 'it said nothing'}")
+    raise _unusable(f"{problem}: {last_line(done.stderr) or 'it said nothing'}")

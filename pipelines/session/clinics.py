@@ -18,7 +18,8 @@ from pipelines.home.executor import problem_of_executor
 from pipelines.home.exits import BadSetting
 from pipelines.home.preparing import INBOX
 from pipelines.home.toml_files import text_of, toml_of
-from pipelines.session.named_target import NAMES, is_bundled, named_target
+from pipelines.session.bundled import NAMES, is_bundled
+from pipelines.session.named_target import named_target
 
 PLAIN = re.compile(r"[a-z][a-z0-9]{0,29}")
 VARIABLE, PREFIX = re.compile(r"[A-Z][A-Z0-9_]*"), re.compile(r"[A-Z][A-Z0-9_]*_")

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,8 +17,8 @@ from pipelines.client.replies import TargetUnusable
 from pipelines.client.steps import BARE, Step, step_for
 from pipelines.client.tokens import Credentials
 from pipelines.home.files import write_whole
-from pipelines.session.bundled import STORE, Say, add_client, bundled_service, names, running, tell
-from pipelines.session.named_target import is_bundled, named_target
+from pipelines.session.bundled import STORE, Address, Say, add_client, bundled_service, is_bundled, names, running, tell
+from pipelines.session.named_target import named_target
 
 TARGETS = "targets"
 """The folder of a home with profiles of the user's own."""
@@ -65,23 +65,31 @@ class TargetConnection:
 
 @contextmanager
 def connect(
-    home: Path, environ: Mapping[str, str], insecure: bool = False, say: Say = lambda _: None
+    home: Path,
+    environ: Mapping[str, str],
+    insecure: bool = False,
+    say: Say = lambda _: None,
+    begun: Address | None = None,
 ) -> Iterator[TargetConnection]:
-    """Yield the target after it has answered and granted access. Raises `BadSetting` and `TargetUnusable`."""
+    """Yield the target after it has answered and granted access. Raises `BadSetting` and `TargetUnusable`.
+
+    begun: the bundled service, if it is the target and was begun before.
+    """
     if not is_bundled(environ):
         base_url, credentials = named_target(environ, insecure)
         with _connected(base_url, credentials, home, environ, bundled=False) as connection:
             connection.client.check_access()
             yield connection
         return
-    with bundled_service(home, environ, say) as base_url:
+    with nullcontext(begun) if begun else bundled_service(home, environ, say) as answered:
+        base_url = answered()
         credentials = _own_credentials(home, environ, anew=False)
         if not _admits(base_url, credentials):
             credentials = _own_credentials(home, environ, anew=True)
         with _connected(base_url, credentials, home, environ, bundled=True) as connection:
             connection.client.check_access()
             store = home / STORE
-            yield replace(connection, names=partial(names, store, environ), tell=partial(tell, store, environ))
+            yield replace(connection, names=partial(names, store), tell=partial(tell, store))
 
 
 @contextmanager

@@ -8,16 +8,6 @@ from pipelines.client.signing import SigningKey
 from pipelines.client.tokens import Credentials
 from pipelines.home.exits import BadSetting
 
-NAMES = (
-    *("FHIR_BASE_URL", "FHIR_CLIENT_ID", "FHIR_CLIENT_SECRET", "FHIR_CLIENT_SECRET_FILE", "FHIR_CLIENT_KEY_FILE"),
-    "FHIR_TOKEN",
-)
-
-
-def is_bundled(environ: Mapping[str, str]) -> bool:
-    """True if no setting names a target, so that it is the home's bundled service."""
-    return not any(environ.get(name) for name in NAMES)
-
 
 def named_target(environ: Mapping[str, str], insecure: bool) -> tuple[str, Credentials]:
     """Return base URL and credentials from the environment. Raises `BadSetting`."""

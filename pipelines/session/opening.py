@@ -1,6 +1,6 @@
 """Open a session at a target: the one that the environment names, or another that answers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,12 @@ def open_session(
     progress: Progress | None = None,
     anew: bool = False,
     why: str | None = None,
+    begun: Callable[[], str] | None = None,
 ) -> Iterator[Session]:
     """Yield a session at the environment's target. Raises FeedError, BadSetting, TargetUnusable, LedgerError.
 
     anew: True to begin a new journal from the ledger's tables if the journal is gone. why: the reason of decisions by
-    hand.
+    hand. begun: see `connect`.
     """
     progress = progress or Progress()
     pace, keep_days = pace_of(environ), retention_of(environ)
@@ -42,7 +43,7 @@ def open_session(
         progress.say(lacking)
     catalog = home_catalog(home, environ, feed_folders)
     with (
-        connect(home, environ, insecure, progress.say) as connection,
+        connect(home, environ, insecure, progress.say, begun) as connection,
         closing(open_ledger(home, environ, anew)) as ledger,
     ):
         if taken := ledger.take_up_journal(home):

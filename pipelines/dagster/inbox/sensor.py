@@ -29,8 +29,8 @@ from pipelines.dagster.names import DagsterNames, Job
 from pipelines.dagster.requests import ask_for, batches_under_way, result_of, ticking
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.inbox import Inbox
+from pipelines.session.bundled import is_bundled
 from pipelines.session.ledger import ledger_of
-from pipelines.session.named_target import is_bundled
 
 SECONDS_BETWEEN_LOOKS = 9
 """Dagster checks what is due every 5 seconds and a little: this makes it every other time, 10 seconds apart."""

@@ -11,7 +11,7 @@ from pipelines.dagster.reports.published import published_assets
 from pipelines.dagster.reports.sweep import sweep_asset
 from pipelines.feeds.files.catalog import Feed
 from pipelines.reports.tables import readable_tables
-from pipelines.session.named_target import is_bundled
+from pipelines.session.bundled import is_bundled
 
 
 def report_assets(feeds: Sequence[Feed], environ: Mapping[str, str], home: Path) -> list[dg.AssetsDefinition]:

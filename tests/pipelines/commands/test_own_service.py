@@ -73,7 +73,9 @@ def test_the_bundled_service_ends_when_its_command_is_killed(own):
     """CLI-GLOBAL-03"""
     code = "import pathlib, sys, os, time; from pipelines.session import bundled\n"
     code += "from pipelines.session.bundled import bundled_service; bundled.SERVICE = sys.argv[2:]\n"
-    code += "with bundled_service(pathlib.Path(sys.argv[1]), os.environ) as url: print(url, flush=True), time.sleep(60)"
+    code += (
+        "with bundled_service(pathlib.Path(sys.argv[1]), os.environ) as url: print(url(), flush=True), time.sleep(60)"
+    )
     command = [sys.executable, "-c", code, str(own), *OwnService()]
     with subprocess.Popen(command, cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
@@ -88,9 +90,28 @@ def test_the_bundled_service_ends_when_its_command_is_killed(own):
     assert not (own / "service.duckdb.run").exists()
 
 
+BEGUN = """
+import subprocess, sys
+from pipelines.cli import run
+
+subprocess.Popen.__init__ = lambda *_, **__: sys.exit(str(sorted(sys.modules)))
+run(["--home", sys.argv[1], "import"])
+"""
+
+
+def test_the_service_is_begun_before_the_modules_of_an_import_are_loaded(own):
+    command = [sys.executable, "-c", BEGUN, str(own)]
+    ended = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False)
+    loaded = ended.stderr
+    assert "'pipelines.session.bundled'" in loaded, loaded
+    for module in ("httpx", "sqlalchemy", "pyarrow", "duckdb", "pydantic", "pipelines.importing.imports"):
+        assert f"'{module}'" not in loaded, module
+
+
 def test_a_running_service_over_the_store_is_used(own, chartferry):
     """CLI-GLOBAL-03"""
-    with bundled_service(own, dict(os.environ)) as url:
+    with bundled_service(own, dict(os.environ)) as address:
+        url = address()
         (own / ".service.lock").unlink()  # as if it had been started by `fhir-service serve`
         code, out, _ = chartferry("import")
         assert (code, out.splitlines()[0].startswith(f"target: {url} (bundled service")) == (0, True)
@@ -117,8 +138,11 @@ def test_a_service_without_room_says_so_and_what_its_library_says_behind_it_is_l
     code, _, err = chartferry("import")
     assert (code, err) == (6, "chartferry: the bundled service did not start: there is no space left\n")
     with pytest.raises(TargetUnusable) as error:
-        bundled.names(own / "service.duckdb", os.environ)
-    assert str(error.value) == "the names could not be read: there is no space left"
+        bundled.load_store(own / "service.duckdb", own, own / "refused", os.environ)
+    assert str(error.value) == f"{bundled.NOT_LOADED}: there is no space left"
+    with pytest.raises(TargetUnusable) as error:
+        bundled.names(own / "service.duckdb")
+    assert str(error.value) == "the names could not be read: the bundled service has ended"
 
 
 @pytest.mark.parametrize("additions", [True, False])

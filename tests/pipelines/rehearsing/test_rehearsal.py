@@ -181,7 +181,8 @@ def test_a_file_that_waited_for_its_feed_is_rehearsed_as_an_import_takes_it(home
 def test_a_rehearsal_reads_from_a_running_service(home, chartferry):
     """CLI-CMD-01, CLI-CMD-02"""
     put(home)
-    with bundled_service(home, dict(os.environ)):
+    with bundled_service(home, dict(os.environ)) as address:
+        address()
         note = (home / "service.duckdb.run").read_bytes()
         code, _, _ = chartferry("rehearse")
         assert code == 3
