@@ -21,17 +21,17 @@ from pipelines.session.session import Session
 Batch = Mapping[str, Any]
 
 _EXPORTED = """CREATE OR REPLACE TABLE exported (batch_id TEXT, run BIGINT, line BIGINT, key TEXT, content_hash TEXT,
-    text_hash TEXT, patient_id TEXT, source_at TIMESTAMPTZ, amount_cents BIGINT, is_reject BOOLEAN)"""
+    patient_id TEXT, source_at TIMESTAMPTZ, amount_cents BIGINT, is_reject BOOLEAN)"""
 _READ: Mapping[str, str] = {
-    "accepted": """SELECT $batch, $run, line, key, content_hash, {text_hash}, patient_id, source_at, amount_cents, false
+    "accepted": """SELECT $batch, $run, line, key, content_hash, patient_id, source_at, amount_cents, false
         FROM read_parquet($path)""",
-    "rejects": """SELECT $batch, $run, line, key, {content_hash}, {text_hash}, patient_id, NULL, amount_cents, true
+    "rejects": """SELECT $batch, $run, line, key, {content_hash}, patient_id, NULL, amount_cents, true
         FROM read_parquet($path)""",
     "known": """UPDATE exported SET is_reject = false, source_at = known.source_at::TIMESTAMPTZ
         FROM read_parquet($path) AS known
         WHERE exported.batch_id = $batch AND exported.run = $run AND exported.line = known.line""",
 }
-"""The statement for each file of a run, in this order. Files of older versions lack the columns in braces."""
+"""The statement for each file of a run, in this order. Rejects of older versions have no hash of their content."""
 _BATCHES = """CREATE OR REPLACE TABLE in_scope (batch_id TEXT, feed TEXT, source TEXT, kind TEXT, state TEXT,
     file_name TEXT, received_at TEXT)"""
 _COLUMNS = "batch_id feed source resource_type state file_name received_at".split()
@@ -57,8 +57,8 @@ def stage_exported(db: duckdb.DuckDBPyConnection, session: Session, batches: Ite
 def _read(db: duckdb.DuckDBPyConnection, batch_id: str, number: int, path: Path) -> None:
     if not is_whole(path):
         return
-    names = set(pq.read_schema(path).names)
-    statement = _READ[path.stem].format_map({c: c if c in names else "NULL" for c in ("text_hash", "content_hash")})
+    hashes = "content_hash" if "content_hash" in pq.read_schema(path).names else "NULL"
+    statement = _READ[path.stem].format(content_hash=hashes)
     insert = "" if statement.startswith("UPDATE") else "INSERT INTO exported "
     db.execute(insert + statement, {"batch": batch_id, "run": number, "path": str(path)})
 

@@ -54,8 +54,7 @@ met AS (
         coalesce(own.reject_id, answered.reject_id) AS reject_id, coalesce(own.state, answered.state) AS reject_state,
         coalesce(own.source_at, answered.source_at)::TIMESTAMPTZ AS reject_at,
         NOT is_reject AND coalesce(version.content_hash IS NULL
-            OR now.content_hash = version.content_hash
-            OR contains(version.text_hash, now.content_hash), false) AS is_now
+            OR now.content_hash = version.content_hash, false) AS is_now
     FROM version
     LEFT JOIN all_ours AS now
         ON now.source = version.source AND now.resource_type = version.kind AND now.key = version.key
@@ -80,7 +79,7 @@ fated AS (
     FROM met
     LEFT JOIN (SELECT DISTINCT source, resource_type, key, content_hash FROM all_former) AS former
         ON former.source = met.source AND former.resource_type = met.kind AND former.key = met.key
-        AND (former.content_hash = met.content_hash OR contains(met.text_hash, former.content_hash))
+        AND former.content_hash = met.content_hash
 ),
 of_line AS (
     SELECT * FROM fated
@@ -98,7 +97,7 @@ counted AS (
         PARTITION BY batch_id, is_reject, key, content_hash, patient_id, amount_cents ORDER BY line) AS nth
     FROM told
 )
-SELECT * EXCLUDE (text_hash, own_id, is_now, batch_state, reject_at, nth), source_at::DATE AS day FROM counted
+SELECT * EXCLUDE (own_id, is_now, batch_state, reject_at, nth), source_at::DATE AS day FROM counted
 QUALIFY row_number() OVER (
     PARTITION BY source, kind, is_reject, coalesce(key, concat(batch_id, ' ', line)), content_hash, patient_id,
         amount_cents, nth

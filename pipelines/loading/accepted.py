@@ -16,9 +16,7 @@ from pipelines.loading.row import AcceptedRow
 
 ROWS_A_LOOK = 4_000
 OF_ROW = "line lines key lane content_hash patient_id source_at amount_cents body".split()
-TEXT = "text_hash"
-ACCEPTED = [*OF_ROW, TEXT]
-"""Columns of `accepted.parquet`. Files of older versions have no hash of texts."""
+"""The columns of `accepted.parquet` that a row has."""
 
 
 class LoadPart(NamedTuple):
@@ -50,14 +48,13 @@ def accepted_rows(path: Path, now: str) -> Iterator[list[AcceptedRow]]:
 
 def accepted_pages(path: Path, part: LoadPart | None = None) -> Iterator[pa.RecordBatch]:
     """Yield accepted records as pages of columns, for `as_rows`. part: yield only the records of that part."""
-    for some in batches(path, ROWS_A_LOOK, ACCEPTED):
+    for some in batches(path, ROWS_A_LOOK, OF_ROW):
         yield part.only(some) if part else some
 
 
 def as_rows(part: pa.RecordBatch, now: str) -> list[AcceptedRow]:
-    texts = part.column(TEXT).to_pylist() if TEXT in part.schema.names else part.num_rows * [None]
-    new = map(repeat, (now, 1, False, False, False, ""))
-    return [*map(AcceptedRow._make, zip(*plain_columns(part, OF_ROW), *new, texts, repeat(None)))]
+    new = map(repeat, (now, 1, False, False, False, "", None))
+    return [*map(AcceptedRow._make, zip(*plain_columns(part, OF_ROW), *new, strict=False))]
 
 
 def plain_columns(part: pa.RecordBatch, names: Sequence[str]) -> list[list[Any]]:
@@ -88,7 +85,7 @@ def rows_in(paths: Iterable[Path], wanted: Mapping[str, str]) -> dict[str, Accep
     for path in paths:
         left = {key: content for key, content in wanted.items() if content and key not in found}
         keys = arrow.column([*left], pa.string())
-        for page in batches(path, ROWS_A_LOOK, ACCEPTED) if left else ():
+        for page in batches(path, ROWS_A_LOOK, OF_ROW) if left else ():
             rows = as_rows(page.filter(pc.is_in(page.column("key"), keys)), "")
             found |= {row.key: row for row in rows if row.content_hash.startswith(left[row.key])}
     return found

@@ -52,7 +52,7 @@ class HeldLanes:
         if record is None or record.state not in ASKED:
             return holder
         own = (record.batch_id, record.line) == (self._batch.batch_id, row.line)
-        return None if own or row.is_held_by(record) else holder
+        return None if own or record.holds(row.content_hash) else holder
 
 
 def _others(batch: BatchRun, ledger: Ledger) -> Iterator[tuple[str, bool]]:

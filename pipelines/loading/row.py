@@ -15,7 +15,6 @@ from pipelines.client.comparison import DATED, same_content, taken_back
 from pipelines.client.identifiers import IMPORTERS, SPECIAL, has_names_of, identifier_value, is_named_alike
 from pipelines.client.replies import TOO_LARGE, NoResult, Reply
 from pipelines.client.shapes import objects_in
-from pipelines.ledger.rows import KnownRecord
 from pipelines.loading.task_content import says
 from pipelines.validation.content import dump
 
@@ -46,14 +45,7 @@ class AcceptedRow(NamedTuple):
     intended: bool = False
     elsewhere: bool = False
     change: str = ""
-    text_hash: str | None = None
     found: "PostResult | None" = None
-
-    def is_held_by(self, record: KnownRecord) -> bool:
-        """True if a record has the row's content; an older version may have recorded another hash of it."""
-        return record.holds(self.content_hash) or (
-            self.text_hash is not None and any(map(record.holds, self.text_hash.split()))
-        )
 
     @property
     def left(self) -> str:

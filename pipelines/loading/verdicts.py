@@ -47,7 +47,7 @@ class Verdicts:
         standing = standing_of(record)
         if standing in (Standing.ABSENT, Standing.WAITING):
             return "send"
-        same = row.is_held_by(record)
+        same = record.holds(row.content_hash)
         if standing is Standing.TAKEN_BACK:
             return self._taken_back(row, record, same)
         if standing is Standing.THERE:

@@ -5,7 +5,6 @@ A record that names a reject which is done with gets that as a further reason.
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home import spill
@@ -20,7 +19,7 @@ from pipelines.validation.outcome import ValidationResult
 from pipelines.validation.tables import KNOWN
 
 ROWS_A_WRITE = 2_000
-OF_REJECT = "line lines key stage patient_id source_at amount_cents reasons content_hash text_hash".split()
+OF_REJECT = "line lines key stage patient_id source_at amount_cents reasons content_hash".split()
 OF_REASON = "rule_id expression column message retryable line".split()
 
 
@@ -36,22 +35,17 @@ def rejects_left(session: Session, feed: Feed, batch_id: str, validated: Validat
             yield [_with_ended(each, next(found), validated) if each.answers else each for each in left]
 
 
-class _Doubtful(NamedTuple):
-    """A reject, and the hashes by which the ledger may know its content; none unless the record is doubtful."""
-
-    reject: Reject
-    hashes: list[str]
-
-
 def _without_known(
-    session: Session, feed: Feed, rejects: list[_Doubtful], validated: ValidationResult, there: spill.ParquetWriter
+    session: Session, feed: Feed, rejects: list[Reject], validated: ValidationResult, there: spill.ParquetWriter
 ) -> list[Reject]:
-    keys = [reject.source_key for reject, hashes in rejects if hashes and reject.source_key]
+    """Return the rejects without the doubtful records that the target has with just this content."""
+    keys = [reject.source_key for reject in rejects if reject.content_hash and reject.source_key]
     known = session.ledger.known(session.target, feed.source, feed.resource, keys) if keys else {}
     left: list[Reject] = []
-    for reject, hashes in rejects:
+    for reject in rejects:
         record = known.get(reject.source_key or "")
-        if record and standing_of(record) is Standing.THERE and any(map(record.holds, hashes)):
+        holds = record is not None and reject.content_hash is not None and record.holds(reject.content_hash)
+        if record and holds and standing_of(record) is Standing.THERE:
             about = (record.patient_id, record.source_at, record.amount_cents)
             there.add(reject.line, reject.lines, record.key, *about)
             validated.is_known(record.amount_cents or 0, {reason.rule_id for reason in reject.reasons})
@@ -67,23 +61,20 @@ def _with_ended(reject: Reject, fate: RejectFate, validated: ValidationResult) -
     return reject._replace(reasons=[*reject.reasons, reason_of(fate)])
 
 
-def _rejects(folder: Path, answers: Mapping[int, Mapping[str, str]]) -> Iterator[list[_Doubtful]]:
+def _rejects(folder: Path, answers: Mapping[int, Mapping[str, str]]) -> Iterator[list[Reject]]:
     for part in spill.batches(folder / "rejects.parquet", ROWS_A_WRITE, OF_REJECT):
         yield [
-            _Doubtful(
-                Reject(
-                    row["line"],
-                    row["lines"],
-                    row["key"],
-                    row["stage"],
-                    row["patient_id"],
-                    at,
-                    row["amount_cents"],
-                    [Reason(*(reason[name] for name in OF_REASON)) for reason in row["reasons"]],
-                    list(answers.get(row["line"], ())),
-                    row["content_hash"],
-                ),
-                f"{row['content_hash']} {row['text_hash'] or ''}".split() if row["content_hash"] else [],
+            Reject(
+                row["line"],
+                row["lines"],
+                row["key"],
+                row["stage"],
+                row["patient_id"],
+                at,
+                row["amount_cents"],
+                [Reason(*(reason[name] for name in OF_REASON)) for reason in row["reasons"]],
+                list(answers.get(row["line"], ())),
+                row["content_hash"],
             )
             for row, at in zip(part.drop_columns("source_at").to_pylist(), utc_texts(part["source_at"]), strict=True)
         ]

@@ -17,7 +17,7 @@ from pipelines.validation.chunk_results import CheckedChunk, SortedRecords
 from pipelines.validation.faults import Faults
 from pipelines.validation.inspection import InspectedSnapshot
 from pipelines.validation.reasons import Reason
-from pipelines.validation.records import MappedRow, content_of, records, repeated_parts, text_of
+from pipelines.validation.records import MappedRow, content_of, records, repeated_parts
 from pipelines.validation.scoring import INCOMPLETE, Scoring
 
 
@@ -55,7 +55,7 @@ class Checker:
         faults = self._faults.of_rows(rows)
         if not first.differs and faults and all(row.is_doubtful for row in rows if row.faults):
             reasons = self._faults.at_places(faults, first.line)
-            self._sorted.reject(every, None, reasons, content_of(rows, self._kind), text_of(rows, self._kind))
+            self._sorted.reject(every, None, reasons, content_of(rows, self._kind))
             return
         missing = self._bodies.stand_in(values) if faults else set()
         built, body = self._bodies.build(first.key, values) if values else None, None
@@ -102,7 +102,7 @@ class Checker:
             said = f"answers that a score needs are missing: {', '.join(lacking)}"
             self._sorted.warn(line, INCOMPLETE, f"{self._kind.resource}.item", None, said)
         body = self._bodies.as_sent(built, text)
-        self._sorted.accept(rows, built, body, content_of(rows, self._kind), text_of(rows, self._kind))
+        self._sorted.accept(rows, built, body, content_of(rows, self._kind))
 
 
 def _without(built: BuiltRecord, missing: Collection[str], time: str | None) -> BuiltRecord:

@@ -16,7 +16,7 @@ from pipelines.feeds.reading.chunks import Chunk, SourceRow, printable
 from pipelines.feeds.terms.columns import MISSING, RecordFault, RecordKind, ValueFault, Values
 from pipelines.feeds.terms.times import micros
 from pipelines.home import arrow
-from pipelines.validation.content import NO_HASH, canonical, dump, sha
+from pipelines.validation.content import canonical, dump, sha
 from pipelines.validation.tables import MAPPED
 
 
@@ -63,19 +63,8 @@ def _of_bad(bad: Sequence[SourceRow], mapper: Mapper) -> Iterator[Row]:
     """
     keys = mapper.keys_of_broken(bad) if mapper.feed.kind.grouped else [None] * len(bad)
     for row, found in zip(bad, keys, strict=True):
-        raw = printable(row.raw)
-        yield (
-            row.line,
-            row.lines,
-            found and printable(found),
-            None,
-            None,
-            sha(raw),
-            _of_parsing(row.fault),
-            raw,
-            False,
-            None,
-        )
+        raw, key = printable(row.raw), found and printable(found)
+        yield row.line, row.lines, key, None, None, sha(raw), _of_parsing(row.fault), raw, False
 
 
 def _of_doubtful(bad: Sequence[SourceRow], mapper: Mapper) -> Iterator[Row]:
@@ -88,7 +77,7 @@ def _of_doubtful(bad: Sequence[SourceRow], mapper: Mapper) -> Iterator[Row]:
     for place, row in enumerate(bad):
         if place not in mapped.faults:
             said = (mapped.keys[place], mapped.times[place], mapped.records[place], sha(mapped.records[place]))
-            yield row.line, row.lines, *said, _of_parsing(row.fault), printable(row.raw), True, mapped.former.get(place)
+            yield row.line, row.lines, *said, _of_parsing(row.fault), printable(row.raw), True
 
 
 def _of_parsing(fault: ValueFault | None) -> str:
@@ -101,7 +90,7 @@ def _of_rows(rows: Sequence[SourceRow], mapper: Mapper) -> Iterator[Row]:
         said = f"not a FHIR resource; this feed takes only {kind.resource}"
         fault = dump([("map", "FEED-FILE-05", kind.resource, None, said)])
         for row in rows:
-            yield row.line, row.lines, None, None, None, sha(row.raw), fault, row.raw, False, None
+            yield row.line, row.lines, None, None, None, sha(row.raw), fault, row.raw, False
         return
     mapped = _mapped([row.cells for row in rows], mapper)
     known = zip(rows, mapped.keys, mapped.times, mapped.records, strict=True)
@@ -110,29 +99,25 @@ def _of_rows(rows: Sequence[SourceRow], mapper: Mapper) -> Iterator[Row]:
         if wrong := mapped.faults.get(place):
             content = raw
             faults = dump([("map", f.fault.rule, f.element, f.column, f.fault.message) for f in wrong])
-        yield line, lines, key, time, record, sha(content), faults, raw, False, mapped.former.get(place)
+        yield line, lines, key, time, record, sha(content), faults, raw, False
 
 
 class MappedRows(NamedTuple):
-    """Keys, microseconds to sort by, and the contents of rows as JSON; by place, the faults of those that have some.
-
-    former: by place, the hashes by which ledgers of older versions may know rows, separated by blanks.
-    """
+    """Keys, microseconds to sort by, and the contents of rows as JSON; by place, the faults of those that have some."""
 
     keys: Sequence[Any] | NDArray[np.object_]
     times: Sequence[int | None]
     records: list[str]
     faults: Mapping[int, list[RecordFault]]
-    former: Mapping[int, str]
 
 
 def _mapped(given: Sequence[Any], mapper: Mapper) -> MappedRows:
     kind, rows = mapper.feed.kind, mapper.rows(given)
     mapped, absent = mapper.map(rows), [None] * len(given)
-    former = _without_empty_labels(kind, mapped.columns, absent) | _as_before(given, mapper, sorted(rows.were_other))
+    _remove_empty_labels(mapped.columns)
     records = _records(kind, mapped.columns, absent)
     times = [micros(time) for time in mapped.columns[kind.sort]] if kind.sort else absent
-    return MappedRows(mapped.columns[kind.key], times, records, mapped.faults, former)
+    return MappedRows(mapped.columns[kind.key], times, records, mapped.faults)
 
 
 def _records(kind: RecordKind, columns: Mapping[str, Cells], absent: Sequence[None]) -> list[str]:
@@ -140,46 +125,11 @@ def _records(kind: RecordKind, columns: Mapping[str, Cells], absent: Sequence[No
     return [orjson.dumps(values).decode() for values in zip(*every, strict=True)]
 
 
-def _without_empty_labels(kind: RecordKind, columns: Mapping[str, Cells], absent: Sequence[None]) -> dict[int, str]:
-    """Make empty labels absent, since `""`, `";"` and `[]` mean the same as no element.
-
-    Return, by place, the hashes that older versions made of such rows with an empty list.
-    """
+def _remove_empty_labels(columns: Mapping[str, Cells]) -> None:
+    """Make empty labels absent, since `""`, `";"` and `[]` mean the same as no element."""
     labels = columns.get("labels")
-    empty = [] if labels is None else [place for place, found in enumerate(labels) if found == []]
-    if labels is None or not empty:
-        return {}
-    before = _records(kind, columns, absent)
-    labels[empty] = None
-    return {place: sha(before[place]) for place in empty}
-
-
-def _as_before(given: Sequence[Any], mapper: Mapper, places: Sequence[int]) -> dict[int, str]:
-    """Return, by place, the hashes that earlier versions made of rows, so that their records count as unchanged.
-
-    Those versions read dates that mean none as dates, and texts that mean nothing as texts if blanks were around them.
-    There is one hash for each choice of such dates that a feed may not have named then.
-    """
-    if not places:
-        return {}
-    rows = [given[place] for place in places]
-    hashes = [_hashes_by(former, rows) for former in mapper.formers]
-    return {place: " ".join(of_row) for place, of_row in zip(places, zip(*hashes, strict=True), strict=True)}
-
-
-def _hashes_by(former: Mapper, rows: Sequence[Any]) -> list[str]:
-    """Return the hashes of rows as one version read them; of a row which it rejected, a hash that matches no content.
-
-    Rows with labels have two hashes each: with an empty list, and without it.
-    """
-    kind, mapped, absent = former.feed.kind, former.map(former.rows(rows)), [None] * len(rows)
-    every = [_records(kind, mapped.columns, absent)]
-    if "labels" in mapped.columns:
-        _without_empty_labels(kind, mapped.columns, absent)
-        every.append(_records(kind, mapped.columns, absent))
-    of_rows = enumerate(zip(*every, strict=True))
-    none = " ".join([NO_HASH] * len(every))
-    return [none if place in mapped.faults else " ".join(map(sha, records)) for place, records in of_rows]
+    if labels is not None:
+        labels[[found == [] for found in labels]] = None
 
 
 def _of_resources(rows: Sequence[SourceRow], mapper: Mapper) -> Iterator[Row]:
@@ -193,7 +143,7 @@ def _of_resources(rows: Sequence[SourceRow], mapper: Mapper) -> Iterator[Row]:
         record = dump(values)
         faults = dump([("map", fault.rule, kind.resource, None, fault.message)]) if fault else None
         known = record_key if isinstance(record_key, str) else None
-        about = (sha(raw if fault else canonical(values)), faults, raw, False, sha(record))
+        about = (sha(raw if fault else canonical(values)), faults, raw, False)
         yield line, lines, known, values.get("at"), record, *about
 
 

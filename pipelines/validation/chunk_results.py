@@ -37,14 +37,14 @@ class SortedRecords:
         rows = {name: arrow.batch_of_rows(self._rows[name], schema) for name, schema in FILES.items()}
         return CheckedChunk(rows, self.tally, inspected)
 
-    def accept(self, rows: Sequence[MappedRow], built: BuiltRecord, body: str, content: str, text: str | None) -> None:
-        """Add an accepted record. content, text: its hashes."""
+    def accept(self, rows: Sequence[MappedRow], built: BuiltRecord, body: str, content: str) -> None:
+        """Add an accepted record. content: its hash."""
         first = rows[0]
         lines = first.lines if len(rows) == 1 else sum(row.lines for row in rows)
         self.tally.accepted += 1
         self.tally.amount_accepted += built.cents or 0
         about, accepted = (content, built.patient_id, built.at, built.cents), self._rows["accepted"]
-        accepted.append((first.line, lines, first.key, built.lane, len(accepted), *about, body, text))
+        accepted.append((first.line, lines, first.key, built.lane, len(accepted), *about, body))
 
     def skip(self, rows: Sequence[MappedRow], built: BuiltRecord, first_line: int) -> None:
         """Add an equal repeat of the record that begins on `first_line`."""
@@ -62,9 +62,8 @@ class SortedRecords:
         built: BuiltRecord | None,
         reasons: Sequence[Reason],
         content: str | None = None,
-        text: str | None = None,
     ) -> None:
-        """Add a record that is set aside. content, text: its hashes, if it may only have been misread."""
+        """Add a record that is set aside. content: its hash, if it may only have been misread."""
         first, stages = rows[0], {reason.stage for reason in reasons}
         stage = next(stage for stage in ("parse", "map", "rule") if stage in stages)
         self.tally.rejected += 1
@@ -74,7 +73,7 @@ class SortedRecords:
         structs = [reason[1:] for reason in reasons]  # in the order of `REASON`
         lines = sum(row.lines for row in rows)
         raw = "".join(row.raw for row in rows)
-        self._rows["rejects"].append((first.line, lines, first.key, stage, *about, raw, structs, content, text))
+        self._rows["rejects"].append((first.line, lines, first.key, stage, *about, raw, structs, content))
 
     def warn(self, line: int, rule: str, expression: str | None, column: str | None, message: str) -> None:
         self.tally.warnings[rule] += 1

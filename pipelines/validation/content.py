@@ -8,9 +8,6 @@ import orjson
 
 from fhir_service.interface.json_text import dump_json
 
-NO_HASH = "-"
-"""Replaces a hash if there is no content."""
-
 
 def dump(found: Any) -> str:
     """Return a value as JSON. Raises TypeError if it has no JSON form, such as half a character."""

@@ -22,7 +22,7 @@ from pipelines.home.spill import BATCH, BATCH_SIZE
 from pipelines.validation.content import dump
 
 ROWS = 2_000
-SHOWN = "line lines key record hash faults raw is_doubtful text_hash".split()
+SHOWN = "line lines key record hash faults raw is_doubtful".split()
 MOST_ROWS = 5_000
 """The most rows of one record: no questionnaire has as many questions."""
 FOUND = pa.schema({"first_line": pa.int64(), "differs": pa.bool_()})

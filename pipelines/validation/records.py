@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pipelines.feeds.terms.columns import RecordKind
-from pipelines.validation.content import NO_HASH, sha
+from pipelines.validation.content import sha
 
 
 class MappedRow(NamedTuple):
@@ -28,7 +28,6 @@ class MappedRow(NamedTuple):
     faults: str | None
     raw: str
     is_doubtful: bool
-    text_hash: str | None
     first_line: int | None
     differs: bool | None
 
@@ -57,16 +56,3 @@ def repeated_parts(rows: list[MappedRow]) -> list[list[MappedRow]]:
 def content_of(rows: Sequence[MappedRow], kind: RecordKind) -> str:
     """Return the hash of a record's content."""
     return rows[0].hash if not kind.grouped else sha("".join(sorted(row.hash for row in rows)))
-
-
-def text_of(rows: Sequence[MappedRow], kind: RecordKind) -> str | None:
-    """Return the hashes by which older ledgers may know the record, separated by blanks; None if there are none."""
-    if not any(row.text_hash for row in rows):
-        return None
-    formerly = [row.text_hash.split() if row.text_hash else [row.hash] for row in rows]
-    every = formerly[0]
-    if kind.grouped:
-        ways = range(max(map(len, formerly)))
-        every = [sha("".join(sorted(hashes[min(way, len(hashes) - 1)] for hashes in formerly))) for way in ways]
-    known = (NO_HASH, content_of(rows, kind))
-    return " ".join(found for found in dict.fromkeys(every) if found not in known) or None

@@ -14,14 +14,9 @@ MAPPED = pa.schema(
         "faults": pa.string(),
         "raw": pa.string(),
         "is_doubtful": pa.bool_(),
-        "text_hash": pa.string(),
     }
 )
-"""is_doubtful: True for a mapped row that is set aside because it may have been misread; `hash` is of its content.
-text_hash: the hashes by which ledgers of older versions may know a row, separated by blanks. A whole resource has the
-hash of its text. A task with an empty list of labels has the one with that list. A row with dates that mean none has
-those with these dates.
-"""
+"""is_doubtful: True for a mapped row that is set aside because it may have been misread; `hash` is of its content."""
 ACCEPTED = pa.schema(
     {
         **PLACE,
@@ -32,7 +27,6 @@ ACCEPTED = pa.schema(
         "source_at": TIME,
         "amount_cents": pa.int64(),
         "body": pa.string(),
-        "text_hash": pa.string(),
     }
 )
 REASON = pa.struct(
@@ -55,10 +49,9 @@ REJECTS = pa.schema(
         "record": pa.string(),
         "reasons": pa.list_(REASON),
         "content_hash": pa.string(),
-        "text_hash": pa.string(),
     }
 )
-"""content_hash, text_hash: of a doubtful record's content, as those of accepted ones."""
+"""content_hash: of a doubtful record's content, as those of accepted ones."""
 
 KNOWN = pa.schema({**PLACE, "patient_id": pa.string(), "source_at": pa.string(), "amount_cents": pa.int64()})
 """Doubtful records that the target has with exactly their content."""

@@ -31,12 +31,12 @@ FEWEST_EQUAL = 2
 PAYMENT = "PaymentNotice"
 BY_FEED = "map the key in the feed file as before, or take only new rows"
 BY_OTHERS = "a spreadsheet or their source may have changed the keys, so get a file with the earlier keys"
-LOOKED_FOR = "line key content_hash text_hash".split()
+LOOKED_FOR = "line key content_hash".split()
 GONE = ("planned", "undone")
 THERE = tuple(state for state in (*LANDED, *UNDECIDED) if state not in GONE)
 
-Records = Mapping[str, tuple[int, tuple[str, ...]]]
-"""Line and hashes of the content, by key."""
+Records = Mapping[str, tuple[int, str]]
+"""Line and hash of the content, by key."""
 
 
 def withhold(session: Session, feed: Feed, batch_id: str, validated: ValidationResult) -> None:
@@ -123,7 +123,7 @@ def _many(there: int, new: Records) -> bool:
 def _under(session: Session, source: str, resource_type: str, new: Records) -> int:
     """Return how many records are known under a source, with equal content."""
     found = session.ledger.known(session.target, source, resource_type, new).values()
-    same = (record for record in found if any(map(record.holds, new[record.key][1])))
+    same = (record for record in found if record.holds(new[record.key][1]))
     return sum(record.state in THERE for record in same)
 
 
@@ -167,28 +167,23 @@ def _with_other_keys(session: Session, feed: Feed, batch_id: str, feeds: Sequenc
     """
     record, of = t.records.c, (session.target, feed.source, feed.resource)
     here = record.stream_id == t.number_of(of)
-    hashes = {each for _, contents in new.values() for each in contents}
+    hashes = {content for _, content in new.values()}
     query = select(record.content_hash).where(here, record.state.in_(THERE), record.content_hash.in_(hashes))
     batch = t.batch.c
     own = select(batch.batch_no).where(batch.target == session.target, batch.batch_id == batch_id)
     query = query.where(record.batch_no.not_in(own))
     query = query if feeds is None else query.where(record.feed_no.in_(feeds))
     there = Counter(content for (content,) in session.ledger.read(query))
-    found = 0
-    for _, contents in new.values():
-        if content := next((each for each in contents if there[each]), None):
-            there[content] -= 1
-            found += 1
-    return found
+    return (there & Counter(content for _, content in new.values())).total()
 
 
-def _some(accepted: Path, apart: int) -> Iterator[tuple[str, tuple[int, tuple[str, ...]]]]:
-    """Yield key, line and hashes of one record in every `apart`."""
+def _some(accepted: Path, apart: int) -> Iterator[tuple[str, tuple[int, str]]]:
+    """Yield key, line and hash of one record in every `apart`."""
     first = 0
     for part in batches(accepted, ROWS_A_LOOK, LOOKED_FOR):
         rows = part[-first % apart :: apart] if apart > 1 else part
-        for line, key, *hashes in zip(*(rows.column(name).to_pylist() for name in LOOKED_FOR), strict=True):
-            yield key, (line, tuple(" ".join(filter(None, hashes)).split()))
+        for line, key, content in zip(*(rows.column(name).to_pylist() for name in LOOKED_FOR), strict=True):
+            yield key, (line, content)
         first += len(part)
 
 

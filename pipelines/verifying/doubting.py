@@ -128,7 +128,7 @@ class LostBatchWriter:
         if (found and found.generation > record.generation) or self._is_gone(record):
             return False
         may_have_changed = self._supersedes or found is not None
-        return row.is_held_by(record) or record.batch_id in self._later or not may_have_changed
+        return record.holds(row.content_hash) or record.batch_id in self._later or not may_have_changed
 
     def _is_of_another(self, row: AcceptedRow, record: KnownRecord | None) -> bool:
         """True if the target has other content under the row's key, and a row of other content makes no other resource.
@@ -177,7 +177,7 @@ class LostBatchWriter:
         earlier = "skipped" if self._first_stays else "adopted"  # the content of such a row was not loaded
         repeats: dict[str, list[Repeat]] = {"unchanged": [], earlier: []}
         for row, record in rows:
-            same, standing = row.is_held_by(record), standing_of(record)
+            same, standing = record.holds(row.content_hash), standing_of(record)
             if not same and record.batch_id in self._later:
                 state = earlier
             elif standing is Standing.IN_DOUBT:

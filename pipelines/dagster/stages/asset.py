@@ -102,5 +102,4 @@ _OF_ACCEPTED = {
     "source_at": "The record's time in its source.",
     "amount_cents": "Amount in cents.",
     "body": "The resource to send.",
-    "text_hash": "Hashes by which ledgers of older versions may know the record, if they are different ones.",
 }

@@ -21,33 +21,16 @@ FIGURES = 15
 
 
 class RowForm:
-    """The format of a file's rows: the places of the columns (None for NDJSON), and texts that mean nothing.
+    """The format of a file's rows: the places of the columns (None for NDJSON), and texts that mean nothing."""
 
-    * days: those of these texts that look like days, and were read as days before the feed named them.
-    * as_before: True to read cells as earlier versions did, which knew no such days, and took texts that mean nothing
-      only without blanks around them.
-    """
-
-    def __init__(
-        self,
-        header: Sequence[str] | None,
-        empty: Sequence[str] = (),
-        numbers: NumberFormat = PLAIN,
-        days: Sequence[str] = (),
-        *,
-        as_before: bool = False,
-    ) -> None:
+    def __init__(self, header: Sequence[str] | None, empty: Iterable[str] = (), numbers: NumberFormat = PLAIN) -> None:
         self.places = None if header is None else places_of(header)
         self.empty = frozenset(empty)
-        self.empty_before = self.empty - frozenset(days)
-        self.as_before = as_before
         self.numbers = numbers
 
     def objects(self) -> "RowForm":
         """Return the form of objects within a row."""
-        found = RowForm(None, (), self.numbers)
-        found.empty, found.empty_before, found.as_before = self.empty, self.empty_before, self.as_before
-        return found
+        return RowForm(None, self.empty, self.numbers)
 
 
 class ChunkRows:
@@ -58,8 +41,6 @@ class ChunkRows:
         self.form = form
         self._written = form.numbers.of if shortens else form.numbers.written
         self._found: dict[str, Cells] = {}
-        self.were_other: set[int] = set()
-        """The places of rows with an empty cell that earlier versions read as a value."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -79,16 +60,8 @@ class ChunkRows:
 
     def _without_empty(self, texts: Iterable[object]) -> Iterator[object]:
         """Yield the cells, with None for texts that mean nothing."""
-        form = self.form
-        for place, text in enumerate(texts):
-            if form.as_before:
-                yield None if text in form.empty_before else text
-            elif isinstance(text, str) and (text in form.empty or text.strip() in form.empty):
-                if text not in form.empty_before:
-                    self.were_other.add(place)
-                yield None
-            else:
-                yield text
+        empty = self.form.empty
+        return (None if isinstance(text, str) and (text in empty or text.strip() in empty) else text for text in texts)
 
     def _texts(self, name: str) -> Iterable[object]:
         if self.form.places is None:

@@ -3,10 +3,8 @@
 Each distinct value of a column is converted once per chunk.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property, lru_cache, partial
-from itertools import combinations
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,8 +50,6 @@ from pipelines.home.batch import UnreadableFile
 Crosswalks = Mapping[Crosswalk, Mapping[str, str | ValueFault]]
 NOBODY: Crosswalks = {}
 """The crosswalks by identifier of a target that is not asked for any."""
-EACH_CHOICE, MOST_DAYS = 2, 4
-"""With up to 2 days for none, any of them may have been named before; with up to 4, any number of first ones."""
 
 
 class MappedChunk(NamedTuple):
@@ -70,7 +66,6 @@ class Mapper:
     * known_as: by spelling, keys that the ledger has in another form than today's reading gives.
     * first_lines: returns the beginning of a text file, to look for a header that lacks columns.
     * people: crosswalks that the target was asked for.
-    * as_before: read as the versions did that took any day, when the feed named all texts for nothing but these days.
     """
 
     def __init__(
@@ -82,19 +77,13 @@ class Mapper:
         known_as: Mapping[str, str] = {},
         first_lines: FirstLines = tuple,
         people: Crosswalks = NOBODY,
-        *,
-        as_before: Sequence[str] | None = None,
     ) -> None:
         self.feed = feed
         self.key = partial(key, known_as=known_as, decimal=feed.file.decimal)
-        self._made_of = (header, file_name, known_as)
         self._numbers = feed.file.numbers
         self._conventions = feed.file.conventions
         self.width = 0 if header is None else len(header)
-        is_before = as_before is not None
-        self._days = days_for_none(feed.file.empty, self._conventions) if as_before is None else as_before
-        self._form = RowForm(header, feed.file.empty, self._numbers, self._days, as_before=is_before)
-        self._conventions = replace(self._conventions, takes_any_day=is_before)
+        self._form = RowForm(header, feed.file.empty, self._numbers)
         if header is not None:
             check_header(feed, header, file_name, first_lines)
         try:
@@ -106,22 +95,6 @@ class Mapper:
             (feed.kind.by_name[name], value, source_label(value), self._converter(feed.kind.by_name[name]))
             for name, value in feed.file.columns.items()
         ]
-
-    @cached_property
-    def formers(self) -> list["Mapper"]:
-        """Return mappers that read rows as the versions did that took any day.
-
-        There is one for each choice of days for none that the feed may not have named at the time. Days are added at
-        the end of the list: if it has more than two, only its last days are such choices; if it has more than four, all
-        or none. Each mapper reads every row with such a day, so their number must stay small.
-        """
-        header, file_name, known_as = self._made_of
-        days, sizes = self._days, range(len(self._days), -1, -1)
-        some = [sizes[0], 0] if len(days) > MOST_DAYS else sizes
-        choices: Iterable[Sequence[str]] = (choice for size in some for choice in combinations(days, size))
-        if len(days) > EACH_CHOICE:
-            choices = (days[len(days) - size :] for size in some)
-        return [Mapper(self.feed, header, file_name, self.tables, known_as, as_before=choice) for choice in choices]
 
     def _converter(self, column: Column) -> Callable[[Any], object]:
         if column.shape == "key":
@@ -246,9 +219,6 @@ class Mapper:
             return array(found if isinstance(found, ValueFault) else None for found in whole)
         each = value.each or {}
         parts = iter(zip(*(self._comment_part(each.get(name), name, flat) for name in _COMMENT), strict=True))
-        if flat.were_other:
-            of = [row for row, found in enumerate(whole) if isinstance(found, list) for _ in found]
-            rows.were_other.update(of[place] for place in flat.were_other)
         return array(
             _sound_comments([next(parts) for _ in found], bool(each["text"].when)) if isinstance(found, list) else found
             for found in whole
@@ -292,15 +262,6 @@ def converter(column: Column, conventions: Conventions) -> Converter:
     if column.shape == "number":
         return lambda text: number(text, conventions.numbers)
     return _CONVERTERS[column.shape]
-
-
-def days_for_none(texts: Sequence[str], conventions: Conventions) -> list[str]:
-    """Return the texts that earlier versions, which took any day, read as times, and that are faults today."""
-    of_any_day = times_of(replace(conventions, takes_any_day=True))
-    read = times_of(conventions)
-    return [
-        text for text in texts if isinstance(read(text), ValueFault) and not isinstance(of_any_day(text), ValueFault)
-    ]
 
 
 def _remembering(convert: Converter) -> Converter:

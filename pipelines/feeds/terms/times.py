@@ -120,7 +120,6 @@ class Conventions:
 
     * ambiguous: the choice for a local time that the clocks show twice, or skip.
     * years: the first and the last year, if the feed names them.
-    * takes_any_day: True to read as earlier versions did, which rejected no improbable day.
     * days_since: the year from which numbers of days count.
     """
 
@@ -129,7 +128,6 @@ class Conventions:
     numbers: NumberFormat = PLAIN
     ambiguous: Ambiguous = "reject"
     years: tuple[int, int] | None = None
-    takes_any_day: bool = False
     days_since: Literal[1900, 1904] = 1900
 
 
@@ -159,7 +157,7 @@ class TimeReader:
                 found = read(text)
                 if found is None:
                     continue
-                if first <= found.year <= last or self._conventions.takes_any_day:
+                if first <= found.year <= last:
                     return self._made(found)
             except (ValueError, OverflowError):
                 continue
@@ -167,7 +165,7 @@ class TimeReader:
         return self._beyond(beyond) if beyond else self._no_time()
 
     def _made(self, found: date) -> object:
-        if found.toordinal() in _ODD_DAYS and not self._conventions.takes_any_day:
+        if found.toordinal() in _ODD_DAYS:
             return self._made_of_odd(found)
         if not isinstance(found, datetime):
             return found.isoformat()
@@ -211,8 +209,7 @@ _ODD_DAYS = {day.toordinal() for day in (date(1900, 1, 1), date(1969, 12, 31), _
 NO_DAY = ValueFault(
     "FEED-FILE-09",
     "the day is before 1900, after 2199, or one that programs write for an empty cell (1970-01-01, 1969-12-31); if it "
-    "means an empty cell, add its text to empty = [...] in the feed file (records already loaded with it stay "
-    "unchanged)",
+    "means an empty cell, add its text to empty = [...] in the feed file",
 )
 """The fault of an improbable time: a typing error, another calendar, or a day that means no day."""
 

@@ -1,19 +1,13 @@
 """Cells that hold no value: keys of rows that are no records, and placeholder dates."""
 
-import json
-from collections.abc import Callable
 from datetime import UTC
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from pipelines.feeds.files.catalog import load_feed
 from pipelines.feeds.mapping.chunk import ChunkRows, RowForm
-from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.terms.columns import ValueFault, key, reference
 from pipelines.feeds.terms.times import NO_DAY, Conventions, time
-from tests.support.validating import rows, validated
 
 
 @pytest.mark.parametrize(
@@ -126,146 +120,3 @@ def test_words_for_nothing_are_empty_cells_with_blanks_around_them_too() -> None
     """FEED-FILE-09"""
     rows = ChunkRows([["NULL"], [" NULL "], ["NULLA"], ["NULL\u00a0"]], RowForm(["who"], ["NULL"]))
     assert list(rows.cells("who")) == [None, None, "NULLA", None]
-
-
-FEED = """
-kind = "tasks"
-files = ["list*"]
-{more}
-[columns]
-task_id = "id"
-description = "what"
-status = "status"
-requester_id = "who"
-due = "due"
-"""
-LIST = (
-    "id,what,status,who,due\na,call,requested,d1,9999-12-31\nb, NULL ,requested,d1,2026-03-01\nc,write,requested,d1,\n"
-)
-
-
-def hashes(folder: Path, more: str, text: str = LIST) -> dict[str, tuple[str, str | None]]:
-    """By key, the hash of a record's content, and that by which older versions know it."""
-    found = validated(text, folder, "list.csv", FEED.replace("{more}", more))
-    return {row["key"]: (row["content_hash"], row["text_hash"]) for row in rows(found, "accepted")}
-
-
-def test_a_record_that_was_loaded_with_a_day_for_none_is_known_by_it(tmp_path: Path) -> None:
-    """FEED-FILE-09, LEDGER-13: as versions read it that took any day, whose records a feed with other years has."""
-    before = hashes(tmp_path, "years = [1900, 9999]")
-    now = hashes(tmp_path, 'empty = ["9999-12-31"]')
-    assert set(hashes(tmp_path, "")) == {"b", "c"}
-    assert now["a"][1] == before["a"][0] != now["a"][0]
-    assert [now[key] for key in "bc"] == [(before[key][0], None) for key in "bc"]
-
-
-def test_a_record_that_was_loaded_with_blanks_around_a_text_for_nothing_is_known_by_it(tmp_path: Path) -> None:
-    """FEED-FILE-09, LEDGER-13"""
-    text = LIST.replace("9999-12-31", " NULL ").replace("b, NULL ", "b,rest")
-    now = hashes(tmp_path, 'empty = ["NULL"]', text)
-    assert set(now) == {"a", "b", "c"}
-    assert now["a"][1] is None  # no version took such a day
-    labelled = FEED.replace('due = "due"', 'labels = "due"')
-    said = [
-        row
-        for more in ("", 'empty = ["NULL"]')
-        for row in rows(validated(text, tmp_path, "list.csv", labelled.replace("{more}", more)), "accepted")
-        if row["key"] == "a"
-    ]
-    assert said[1]["text_hash"] == said[0]["content_hash"] != said[1]["content_hash"]
-
-
-def test_a_comment_that_was_loaded_with_a_day_for_none_is_known_by_it(tmp_path: Path) -> None:
-    """FEED-FILE-09, LEDGER-13: in an array of objects as in a column."""
-    feed = FEED.replace("list*", "*.ndjson").replace(
-        'due = "due"', 'comments = { column = "notes", each = { text = "say", author_id = "who", time = "at" } }'
-    )
-    note = {"say": "called", "who": "d1", "at": "9999-12-31"}
-    row = {"id": "a", "what": "call", "status": "requested", "who": "d1", "notes": [note]}
-
-    def known(more: str) -> tuple[str, str | None]:
-        found = validated(json.dumps(row) + "\n", tmp_path, "list.ndjson", feed.replace("{more}", more))
-        [one] = rows(found, "accepted")
-        return one["content_hash"], one["text_hash"]
-
-    before, now = known("years = [1900, 9999]"), known('empty = ["9999-12-31"]')
-    assert now[1] == before[0] != now[0]
-
-
-def test_a_record_with_two_days_for_none_is_known_whichever_of_them_the_feed_named_before(tmp_path: Path) -> None:
-    """FEED-FILE-09, LEDGER-13: the content that was loaded has the other day."""
-    more, days = FEED.replace('due = "due"', 'due = "due"\nauthored = "made"'), ("9999-12-31", "2999-12-31")
-    text = f"id,what,status,who,due,made\na,call,requested,d1,{days[0]},{days[1]}\n"
-
-    def known(keys: str) -> tuple[str, str | None]:
-        [row] = rows(validated(text, tmp_path, "list.csv", more.replace("{more}", keys)), "accepted")
-        return row["content_hash"], row["text_hash"]
-
-    before = [known(f'years = [1900, 9999]\nempty = ["{day}"]')[0] for day in days]
-    before.append(known("years = [1900, 9999]")[0])
-    content, formerly = known('empty = ["9999-12-31", "2999-12-31"]')
-    assert set((formerly or "").split()) == set(before)
-    assert content not in before
-
-
-@pytest.mark.parametrize(("number", "readings"), [(3, 4), (4, 5), (8, 2)])
-def test_the_number_of_former_readings_is_bounded_for_many_placeholder_dates(
-    number: int, readings: int, tmp_path: Path
-) -> None:
-    """FEED-FILE-09, LEDGER-13: each takes time. Kept are those of a list that grew at its end."""
-    more = FEED.replace('due = "due"', 'due = "due"\nauthored = "made"')
-    days = [f"{year}-12-31" for year in range(9999, 9999 - number, -1)]
-    text = f"id,what,status,who,due,made\na,call,requested,d1,{days[0]},{days[-1]}\n"
-
-    def known(keys: str) -> tuple[str, str | None]:
-        [row] = rows(validated(text, tmp_path, "list.csv", more.replace("{more}", keys)), "accepted")
-        return row["content_hash"], row["text_hash"]
-
-    before = {
-        known(f"years = [1900, 9999]\nempty = {json.dumps(days[:named])}")[0]
-        for named in range(number if number == readings - 1 else 1)
-    }
-    _, formerly = known(f"empty = {json.dumps(days)}")
-    assert {*(formerly or "").split()} == before
-    feed = load_feed(tmp_path / "feed.toml")
-    assert len(Mapper(feed, ["id", "what", "status", "who", "due", "made"], "list.csv").formers) == readings
-
-
-@pytest.mark.parametrize("tags", ["", "; ", "x"])
-def test_a_record_that_was_loaded_with_a_day_for_none_and_labels_of_none_is_known_by_it(
-    tags: str, tmp_path: Path
-) -> None:
-    """FEED-FILE-09, LEDGER-13: whether the version had a list of none or no element."""
-    feed = FEED.replace('due = "due"', 'due = "due"\nlabels = "tags"')
-    text = f"id,what,status,who,due,tags\na,call,requested,d1,9999-12-31,{tags}\n"
-
-    def known(more: str) -> tuple[str, str | None]:
-        [row] = rows(validated(text, tmp_path, "list.csv", feed.replace("{more}", more)), "accepted")
-        return row["content_hash"], row["text_hash"]
-
-    before, now = known("years = [1900, 9999]"), known('empty = ["9999-12-31"]')
-    formerly = (now[1] or "").split()
-    assert before[0] in formerly
-    assert {*(before[1] or "").split()} <= {*formerly}
-    assert now[0] not in formerly
-
-
-def test_the_next_export_leaves_such_a_task_unchanged(
-    home: Path, target: object, chartferry: Callable[..., tuple[int, str, str]]
-) -> None:
-    """LEDGER-13"""
-    (home / "feeds").mkdir(exist_ok=True)
-    feed, inbox = home / "feeds" / "list.toml", home / "inbox"
-    counts = []
-    for number, more in enumerate(("years = [1900, 9999]", "", 'empty = ["9999-12-31", "NULL"]')):
-        feed.write_text(FEED.replace("{more}", more))
-        more_rows = "".join(f"n{number}{at},rest,requested,d1,\n" for at in range(1))
-        (inbox / f"list{number}.csv").write_text(LIST.replace(" NULL ", "rest") + more_rows)
-        _, said, _ = chartferry("import", "--json")
-        counted = next(each for each in json.loads(said)["batches"] if each["batch_id"].startswith("list"))["counts"]
-        counts.append({name: counted.get(name, 0) for name in ("created", "unchanged", "rejected")})
-    assert counts == [
-        {"created": 4, "unchanged": 0, "rejected": 0},
-        {"created": 1, "unchanged": 2, "rejected": 1},
-        {"created": 1, "unchanged": 3, "rejected": 0},
-    ]

@@ -29,7 +29,7 @@ def place(batch_id: str) -> Any:
 
 ASKED: dict[str, Callable[[Ledger], object]] = {
     "was loaded": lambda ledger: withheld_files._was_loaded(session(ledger), "payments-b"),
-    "under other keys": lambda ledger: withheld_files._under_other_keys(session(ledger), "payments-b", {"k9": (2, ())}),
+    "under other keys": lambda ledger: withheld_files._under_other_keys(session(ledger), "payments-b", {"k9": (2, "")}),
     "read otherwise": lambda ledger: ledger.is_read_otherwise(TARGET, "payments-b", "f1"),
     "keys by line": lambda ledger: ledger.keys_on(TARGET, "payments-b", [2]),
     "what stands on lines": lambda ledger: lines_at(ledger, TARGET, [place("payments-b")]),

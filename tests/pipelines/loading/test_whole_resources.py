@@ -1,14 +1,12 @@
 """Rows that are whole resources: the same record, however its elements are ordered and its numbers are written."""
 
 import json
-import sqlite3
-from contextlib import closing
 from decimal import Decimal
 
 import pytest
 
 from pipelines.loading.row import AcceptedRow, Identity, own_identifiers
-from pipelines.validation.content import canonical, dump
+from pipelines.validation.content import canonical
 from tests.conftest import running
 
 FEED = 'kind = "payments"\nfiles = ["notices*"]\nformat = "ndjson"\nresources = true\n'
@@ -40,23 +38,6 @@ def test_the_order_of_elements_and_the_digits_of_a_number_make_no_other_record(h
     assert asked("import")["totals"]["unchanged"] == 1
     drop("notices-3.ndjson", MORE)
     assert asked("import")["totals"]["rejected"] == 1
-
-
-def test_a_ledger_that_knows_a_resource_by_its_text_knows_it_still(home, drop, asked, target, monkeypatch):
-    """LEDGER-08"""
-    with monkeypatch.context() as older:
-        older.setattr("pipelines.validation.chunk_mapping.canonical", dump)
-        drop("notices-1.ndjson", SAID)
-        assert asked("import")["totals"]["created"] == 1
-    with closing(sqlite3.connect(home / "ledger.db")) as ledger:
-        [(before,)] = ledger.execute("SELECT content_hash FROM record")
-    drop("notices-2.ndjson", SAID + " ")
-    found = asked("import")
-    assert (found["totals"]["unchanged"], found["totals"]["rejected"]) == (1, 0)
-    drop("notices-3.ndjson", MORE)
-    assert asked("import")["totals"]["rejected"] == 1
-    with closing(sqlite3.connect(home / "ledger.db")) as ledger:
-        assert ledger.execute("SELECT content_hash FROM record").fetchall() == [(before,)]
 
 
 @pytest.mark.parametrize("same", [("1", "1.0", "1.00", "1E0", "10E-1"), ("0", "0.00", "-0", "0E5"), ("1E3", "1000")])

@@ -63,7 +63,7 @@ def notes(path: Path, zone: ZoneInfo) -> str:
 
 
 def readable(row: dict) -> dict:
-    shown = {name: value for name, value in row.items() if value is not None and name != "text_hash"}
+    shown = {name: value for name, value in row.items() if value is not None}
     if "body" in shown:
         shown["body"] = json.loads(shown["body"], parse_float=str)
     for name, value in shown.items():
