@@ -20,7 +20,7 @@ import httpx
 
 from pipelines.dagster.inbox.files import LAIN_TOO_LONG, lain_for
 from pipelines.dagster.names import ONE_HOME, RETRIED_AS_TAG, WILL_RETRY_TAG, DagsterNames
-from pipelines.dagster.requests import ticking, understood
+from pipelines.dagster.requests import kept, ticking, understood
 from pipelines.dagster.stages.outcome import why_failed
 from pipelines.dagster.standing.verdicts import broken_in, unexpected_in
 from pipelines.dagster.tables import PUBLISH, REFRESH
@@ -98,18 +98,8 @@ class AlertMemory:
 
         A time in the future was written by a clock that was ahead: failures then count from now.
         """
-        told = understood(cursor, cls._read, cls(now.timestamp(), set(), {}))
+        told = understood(cursor, cls, cls(now.timestamp(), set(), {}))
         return replace(told, since=max(0.0, min(now.timestamp(), told.since)))
-
-    @classmethod
-    def _read(cls, said: Any) -> "AlertMemory":
-        tries = {key: int(tries) for key, tries in said["tries"].items()}
-        last = {str(key): str(text) for key, text in said.get("last", {}).items()}
-        return cls(float(said["since"]), set(said["keys"]), tries, last)
-
-    def cursor(self) -> str:
-        found = {"since": self.since, "keys": sorted(self.keys), "tries": self.tries, "last": self.last}
-        return json.dumps(found)
 
     def over(self, events: Iterable[AlertEvent]) -> list[AlertEvent]:
         """Return an event for each sent event that no longer holds."""
@@ -163,7 +153,7 @@ def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) 
         )
         told.keep({key: event for key, (event, _) in addressed.items()})
         told.keys |= before if unseen else set()  # an event that could not be read does not count as over
-        return dg.SensorResult(cursor=told.cursor(), skip_reason=f"Alerts sent: {given}.")
+        return dg.SensorResult(cursor=kept(told), skip_reason=f"Alerts sent: {given}.")
 
     return alerts
 

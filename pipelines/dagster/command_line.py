@@ -5,12 +5,11 @@ runs that only report them. The command line knows nothing of this, so Dagster c
 fail.
 """
 
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import dagster as dg
 
@@ -25,7 +24,7 @@ from pipelines.dagster.recent_events import (
     taken_back_since,
     tell_taken_back,
 )
-from pipelines.dagster.requests import ask_for, result_of, ticking, understood
+from pipelines.dagster.requests import ask_for, kept, result_of, ticking, understood
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.dagster_folder import TOLD_TAG
 from pipelines.ledger.lease import utc_text
@@ -37,7 +36,8 @@ OVERLAP = timedelta(minutes=10)
 """The span that each look reads again. A run's end time is taken before its commit, which may come after a look."""
 
 
-class SensorMemory(NamedTuple):
+@dataclass(frozen=True)
+class SensorMemory:
     """The sensor's memory.
 
     * until: the time from which to read the ledger.
@@ -51,16 +51,6 @@ class SensorMemory(NamedTuple):
     settled: frozenset[Ended] = frozenset()
     back: Back | None = None
 
-    @classmethod
-    def of(cls, said: Any) -> "SensorMemory":
-        """Return the content of a cursor; a cursor of an earlier version has fewer members."""
-        told, settled = (
-            frozenset((target, batch_id, int(run)) for target, batch_id, run in said.get(name, ()))
-            for name in ("told", "settled")
-        )
-        back = said.get("back")
-        return cls(str(said["until"]), told, settled, back and {str(each): int(n) for each, n in back.items()})
-
 
 def telling_sensor(
     home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence[Job]
@@ -70,26 +60,26 @@ def telling_sensor(
 
     @ticking(ours, home, "command_line", SECONDS_BETWEEN_LOOKS, says, jobs)
     def command_line(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        until, told, settled_before, before = understood(context.cursor, SensorMemory.of, SensorMemory())
+        last_look = understood(context.cursor, SensorMemory, SensorMemory())
         with ledger_of(home, environ) as ledger:
             if ledger is None:
                 return dg.SkipReason("There is no ledger yet.")
             now = utc_text(ledger.clock())
-            until = until if until <= now else clock_was_right_at(ledger)
+            until = last_look.until if last_look.until <= now else clock_was_right_at(ledger)
             ended, settled = ended_runs(ledger, until, RUNS_A_LOOK), settled_batches(ledger)
             made, here = ledger.batches_in(home), cache(lambda: _shown_here(context.instance, ours, catalog))
             news = [
                 (at, each, feed)
                 for at, each, feed in ended
-                if each not in told and not (is_signed(made, *each) and each[1] in here())
+                if each not in last_look.told and not (is_signed(made, *each) and each[1] in here())
             ]
-            news += [(at, each, feed) for at, each, feed in settled if each not in settled_before]
+            news += [(at, each, feed) for at, each, feed in settled if each not in last_look.settled]
             new = [(each, feed) for _, each, feed in news]
             last = max((f"{at} {run}" for at, (_, _, run), _ in news), default="")
             names = {row["batch_id"]: row["file_name"] for row in ledger.batches() if row["file_name"]} if new else {}
-            back = taken_back_since(ledger, before, ledger.clock())
+            back = taken_back_since(ledger, last_look.back, ledger.clock())
             told_anew = {f"{target} {batch_id}" for (target, batch_id, _), _ in new}
-            seen = {**(before or {}), **{each: number for each, number in back.items() if each in told_anew}}
+            seen = {**(last_look.back or {}), **{each: number for each, number in back.items() if each in told_anew}}
             events = list(tell_taken_back(ledger, ours, catalog, seen, back))
         asked = []
         for feed in catalog.feeds:
@@ -97,8 +87,8 @@ def telling_sensor(
                 batches = [each[1] for each, name in new if (each[0], name) == (target, feed.name)]
                 about = (f"told {last}", names, {TOLD_TAG: target})
                 asked.append(ask_for(context.instance, ours, feed, batches, *about))
-        seen_now = _cursor(until, ended, now) | {"back": back, "settled": [each for _, each, _ in settled]}
-        return result_of(asked, json.dumps(seen_now), "The command line has done nothing new.", events)
+        seen_now = SensorMemory(*_seen(until, ended, now), frozenset(each for _, each, _ in settled), back)
+        return result_of(asked, kept(seen_now), "The command line has done nothing new.", events)
 
     return command_line
 
@@ -109,15 +99,14 @@ def _shown_here(instance: dg.DagsterInstance, names: DagsterNames, catalog: Cata
     return {names.batch(partition) for some in known for partition in some}
 
 
-def _cursor(until: str, ended: Sequence[tuple[str, Ended, str]], now: str) -> dict[str, Any]:
-    """Return a cursor `OVERLAP` before the last end that was seen, with the runs reported after it.
+def _seen(until: str, ended: Sequence[tuple[str, Ended, str]], now: str) -> tuple[str, frozenset[Ended]]:
+    """Return a time `OVERLAP` before the last end that was seen, and the runs reported after it.
 
     now: later ends were written while the clock was ahead, and do not count, since other runs will end before them.
     """
     last = max((at for at, _, _ in ended if at <= now), default=None)
-    if last is None:
-        return {"until": until, "told": [each for _, each, _ in ended]}
-    overlap = utc_text(datetime.fromisoformat(last) - OVERLAP)
-    # After a full look, continue at its end: going back would read the same runs for ever.
-    since = last if len(ended) == RUNS_A_LOOK else max(until, overlap)
-    return {"until": since, "told": [each for at, each, _ in ended if at > since]}
+    if last is not None:
+        overlap = utc_text(datetime.fromisoformat(last) - OVERLAP)
+        # After a full look, continue at its end: going back would read the same runs for ever.
+        until = last if len(ended) == RUNS_A_LOOK else max(until, overlap)
+    return until, frozenset(each for at, each, _ in ended if at > until)

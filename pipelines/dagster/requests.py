@@ -4,13 +4,13 @@ Sensors are on by default, and each notes when it looked. Anyone can edit a curs
 never trusted. A request adds new partitions first, then a run for each stretch of partitions.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import dagster as dg
+import msgspec
 
 from pipelines.dagster.names import DagsterNames, Job
 from pipelines.feeds.files.catalog import Feed
@@ -20,7 +20,7 @@ from pipelines.home.dagster_folder import BATCH_TAG, FILE_TAG
 from pipelines.home.sensor_ticks import forget_tick, note_tick
 from pipelines.ledger.failures import said_of
 
-Read = TypeVar("Read")
+Memory = TypeVar("Memory")
 Look = Callable[[dg.SensorEvaluationContext], dg.SensorResult | dg.SkipReason]
 
 
@@ -67,12 +67,17 @@ def ticking(
     return sensor_of
 
 
-def understood(cursor: str | None, read: Callable[[Any], Read], otherwise: Read) -> Read:
-    """Return `read` of the cursor's JSON, or `otherwise` if the cursor is empty or has another form."""
+def understood(cursor: str | None, form: type[Memory], otherwise: Memory) -> Memory:
+    """Return a sensor's memory from its cursor, or `otherwise` if the cursor is empty or has another form."""
     try:
-        return read(json.loads(cursor)) if cursor else otherwise
-    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
+        return msgspec.json.decode(cursor, type=form) if cursor else otherwise
+    except (msgspec.MsgspecError, ValueError):
         return otherwise
+
+
+def kept(memory: object) -> str:
+    """Return a sensor's memory as the text of its cursor."""
+    return msgspec.json.encode(memory, order="deterministic").decode()
 
 
 FILES_A_RUN = 200

@@ -4,20 +4,20 @@ It tries each batch a limited number of times, with growing pauses; the cursor k
 tries. Progress of a batch resets them. A batch that only a person can settle stays unfinished.
 """
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import dagster as dg
+from msgspec import Meta
 
 from pipelines.client.pace import pace_of
 from pipelines.dagster.names import DagsterNames, Job
-from pipelines.dagster.requests import ask_for, batches_under_way, result_of, ticking, understood
+from pipelines.dagster.requests import ask_for, batches_under_way, kept, result_of, ticking, understood
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.ledger.addresses import known_as
 from pipelines.ledger.home_batches import HomeBatches
@@ -42,7 +42,7 @@ def unfinished_sensor(
 
     @ticking(ours, home, "unfinished", SECONDS_BETWEEN_LOOKS, says, jobs)
     def unfinished(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        before = from_cursor(context.cursor)
+        before = understood(context.cursor, dict[str, BatchTries], {})
         with ledger_of(home, environ) as ledger:
             if ledger is None:
                 begun = begins_ledger(home, environ)
@@ -63,12 +63,12 @@ def unfinished_sensor(
         settling = timedelta(seconds=pace_of(environ).settling_seconds if any(each.is_doubtful for each in left) else 0)
         free = [each for each in left if each.batch_id not in busy]
         asked, after = due(free, before, now, max(settling, FIRST_PAUSE))
-        kept = {name: each for name, each in before.items() if name in busy}
+        still = {name: each for name, each in before.items() if name in busy}
         files = {each.batch_id: each.file_name for each in asked if each.file_name}
         wanted = [(feed, [each.batch_id for each in asked if each.feed == feed.name]) for feed in catalog.feeds]
         return result_of(
             (ask_for(context.instance, ours, *each, f"again {now.isoformat()}", files) for each in wanted),
-            to_cursor({**kept, **after}),
+            kept({**still, **after}),
             f"Unfinished batches: {len(left)}. None is due to run again yet.",
         )
 
@@ -143,13 +143,12 @@ def somebody_loads(ledger: Ledger, pause: Callable[[float], object] = time.sleep
 # -- their tries
 
 
-@dataclass(frozen=True)
-class BatchTries:
+class BatchTries(NamedTuple):
     """The tries of a batch since it last made progress, and when the next one is due."""
 
     progress: str
     tries: int
-    due: datetime
+    due: Annotated[datetime, Meta(tz=True)]
 
 
 def pause(tries: int, first: timedelta = FIRST_PAUSE) -> timedelta:
@@ -167,24 +166,9 @@ def due(
         if known is None or known.progress != each.progress:
             known = BatchTries(each.progress, 0, each.since + pause(0, first))
         # A time from a clock that was ahead does not delay a try for longer than its pause.
-        known = replace(known, due=min(known.due, now + pause(known.tries, first)))
+        known = known._replace(due=min(known.due, now + pause(known.tries, first)))
         if known.tries < TRIES and known.due <= now:
             asked.append(each)
             known = BatchTries(each.progress, known.tries + 1, now + pause(known.tries + 1, first))
         after[each.batch_id] = known
     return asked, after
-
-
-def to_cursor(tries: Mapping[str, BatchTries]) -> str:
-    return json.dumps({name: [each.progress, each.tries, each.due.isoformat()] for name, each in tries.items()})
-
-
-def from_cursor(cursor: str | None) -> dict[str, BatchTries]:
-    return understood(cursor, _tries, {})
-
-
-def _tries(said: Any) -> dict[str, BatchTries]:
-    return {
-        name: BatchTries(str(progress), int(tries), datetime.fromisoformat(at).astimezone(UTC))
-        for name, (progress, tries, at) in said.items()
-    }

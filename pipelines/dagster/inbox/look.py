@@ -6,7 +6,6 @@ growing pauses. The cursor of the sensor keeps the marks. A batch is named by th
 hashed in a thread, across looks.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -14,10 +13,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from pipelines.dagster.inbox.files import BYTES_OF_MARK, files_in, is_quiet, lain_for, mark_of, short_hash
-from pipelines.dagster.requests import understood
+from pipelines.dagster.requests import kept, understood
 from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.dagster.unfinished import pause
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
@@ -226,27 +224,29 @@ def lain_with_feed(
 # -- the cursor
 
 
+@dataclass(frozen=True)
+class PackedMarks:
+    """Marks joined to texts, to keep the cursor short. asked: the marks for each number of tries and due time."""
+
+    still: str = ""
+    asked: Sequence[tuple[int, int, str]] = ()
+    left: str = ""
+    feeds: str = ""
+
+
 def to_cursor(seen: SeenFiles) -> str:
-    """Return the cursor: marks joined to one text, grouped by tries and due time to keep it short."""
     alike: dict[FileRequests, list[str]] = {}
     for mark, each in seen.asked.items():
         alike.setdefault(each, []).append(mark)
-    asked = [[each.tries, each.due, "".join(sorted(marks))] for each, marks in sorted(alike.items())]
+    asked = [(each.tries, each.due, "".join(sorted(marks))) for each, marks in sorted(alike.items())]
     still, left = ("".join(sorted(marks)) for marks in (seen.still, seen.left))
-    return json.dumps({"still": still, "asked": asked, "left": left, "feeds": seen.feeds})
+    return kept(PackedMarks(still, asked, left, seen.feeds))
 
 
 def from_cursor(cursor: str | None) -> SeenFiles:
-    return understood(cursor, _seen, SeenFiles())
-
-
-def _seen(said: Any) -> SeenFiles:
-    still, left = (_marks(said.get(name, "")) for name in ("still", "left"))
-    asked = said.get("asked", [])
-    if isinstance(asked, str):  # an older version requested each file once, and kept no tries
-        asked = [[1, 0, asked]]
-    by_mark = {mark: FileRequests(int(tries), int(due)) for tries, due, marks in asked for mark in _marks(marks)}
-    return SeenFiles(still, by_mark, left, str(said.get("feeds", "")))
+    said = understood(cursor, PackedMarks, PackedMarks())
+    by_mark = {mark: FileRequests(tries, due) for tries, due, marks in said.asked for mark in _marks(marks)}
+    return SeenFiles(_marks(said.still), by_mark, _marks(said.left), said.feeds)
 
 
 def _marks(text: str) -> set[str]:

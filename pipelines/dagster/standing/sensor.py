@@ -3,7 +3,6 @@
 A person may also run the checks on Dagster's pages.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from pipelines.dagster.names import DagsterNames
-from pipelines.dagster.requests import ticking, understood
+from pipelines.dagster.requests import kept, ticking, understood
 from pipelines.dagster.run_resource import RESOURCE_KEY, workplace_of
 from pipelines.dagster.standing.verdicts import specs_of, verdicts_now, verdicts_of
 from pipelines.feeds.files.catalog import Feed
@@ -50,7 +49,7 @@ def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
         verdicts, was_read = verdicts_now(home, environ, feeds)
         if was_read:
             write_figures_of(home, environ)
-        before = understood(context.cursor, dict[str, Any], dict[str, Any]())
+        before = understood(context.cursor, dict[str, Any], {})
         last = context.instance.get_latest_materialization_event(names.published)
         beside = last.timestamp if last else None
         said = {name: [verdict["passed"], verdict["description"], beside] for name, verdict in verdicts.items()}
@@ -58,7 +57,7 @@ def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
         made_on = _newest_publication(context.instance, names)
         return dg.SensorResult(
             asset_events=[dg.AssetCheckEvaluation(**verdict, target_materialization_data=made_on) for verdict in news],
-            cursor=json.dumps(said),
+            cursor=kept(said),
             skip_reason=f"{counted(len(news), 'verdict was', 'verdicts were')} recorded.",
         )
 

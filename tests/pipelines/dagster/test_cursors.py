@@ -9,12 +9,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from pipelines.dagster import unfinished
 from pipelines.dagster.alerts import AlertMemory
 from pipelines.dagster.command_line import SensorMemory
 from pipelines.dagster.inbox import look
 from pipelines.dagster.inbox.look import SeenFiles
 from pipelines.dagster.requests import understood
+from pipelines.dagster.unfinished import BatchTries
 from pipelines.definitions import build_definitions
 from pipelines.ledger.ledger import Ledger
 from tests.support.publishing import few_tables
@@ -27,8 +27,8 @@ OF_NO_SENSOR += ['{"since": "x", "keys": 1, "tries": 2}', '{"until": 1, "told": 
 @pytest.mark.parametrize("cursor", OF_NO_SENSOR)
 def test_a_cursor_that_no_sensor_wrote_counts_as_empty(cursor: str) -> None:
     assert look.from_cursor(cursor) == SeenFiles()
-    assert unfinished.from_cursor(cursor) == {}
-    assert understood(cursor, SensorMemory.of, SensorMemory()) == SensorMemory()
+    assert understood(cursor, dict[str, BatchTries], {}) == {}
+    assert understood(cursor, SensorMemory, SensorMemory()) == SensorMemory()
     assert AlertMemory.of(cursor, NOW) == AlertMemory(NOW.timestamp(), set(), {})
 
 

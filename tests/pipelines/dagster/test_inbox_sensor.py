@@ -261,15 +261,6 @@ def test_a_cursor_is_read_as_it_was_written(inbox: Path) -> None:
     assert from_cursor(None) == SeenFiles()
 
 
-def test_a_cursor_of_a_version_that_asked_once_asks_again(inbox: Path) -> None:
-    path, by = put(inbox, "payments-1.csv"), LookContext(load_feeds(), NOW)
-    [mark] = look(inbox, SeenFiles(), by).still
-    found = look(inbox, from_cursor(f'{{"asked": "{mark}"}}'), by)
-    assert list(found.ready) == ["payments"]
-    assert found.asked[mark].tries == 2
-    assert path.exists()
-
-
 def test_a_file_that_was_not_received_is_asked_for_again_with_growing_pauses(inbox: Path) -> None:
     put(inbox, "payments-1.csv")
     catalog, seen, asked = load_feeds(), SeenFiles(), []

@@ -12,17 +12,16 @@ import pytest
 from sqlalchemy import update
 
 from pipelines.dagster import unfinished
+from pipelines.dagster.requests import kept, understood
 from pipelines.dagster.unfinished import (
     TRIES,
     BatchTries,
     UnfinishedBatch,
     are_loaders_at_work,
     due,
-    from_cursor,
     left_batches,
     pause,
     somebody_loads,
-    to_cursor,
 )
 from pipelines.dagster.waiting import waiting_now
 from pipelines.definitions import build_definitions
@@ -35,6 +34,11 @@ from tests.support.exports import PAYMENTS, feed_file
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
 FIRST = timedelta(minutes=5)
+
+
+def again(tries: dict[str, BatchTries]) -> dict[str, BatchTries]:
+    """The tries as the sensor reads them at its next look."""
+    return understood(kept(tries), dict[str, BatchTries], {})
 
 
 def received(home: Path, name: str) -> None:
@@ -74,7 +78,7 @@ def test_pauses_grow_begin_anew_with_progress_and_come_to_an_end() -> None:
     left, now, at = UnfinishedBatch("b", "payments", "planned=3", NOW), NOW, []
     tries: dict[str, BatchTries] = {}
     while now < NOW + timedelta(days=10):
-        asked, tries = due([left], from_cursor(to_cursor(tries)), now, FIRST)
+        asked, tries = due([left], again(tries), now, FIRST)
         at += [now] if asked else []
         now += timedelta(minutes=1)
     assert len(at) == TRIES
@@ -98,7 +102,7 @@ def test_a_batch_left_while_the_clock_was_ahead_is_retried_after_its_usual_pause
     left, now = UnfinishedBatch("b", "payments", "received", NOW + timedelta(days=4)), NOW
     wait = pause(tries["b"].tries if tries else 0, FIRST)
     while not (found := due([left], tries, now, FIRST))[0]:
-        tries, now = from_cursor(to_cursor(found[1])), now + timedelta(minutes=1)
+        tries, now = again(found[1]), now + timedelta(minutes=1)
         assert now - NOW <= wait
     assert now - NOW == wait
 
@@ -154,7 +158,7 @@ def test_only_rows_in_doubt_wait_for_the_settling_time(home: Path, monkeypatch: 
                 dg.build_sensor_context(instance, repository_def=repository)
             )
             assert isinstance(result, dg.SensorResult)
-            return from_cursor(result.cursor)["payments-late"].due - datetime.fromisoformat(
+            return understood(result.cursor, dict[str, BatchTries], {})["payments-late"].due - datetime.fromisoformat(
                 str(ledger.runs("here", "payments-late")[-1]["started_at"])
             )
 
