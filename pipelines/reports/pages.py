@@ -8,6 +8,7 @@ import orjson
 import pyarrow as pa
 
 from fhir_service.interface.datatypes import ID_PATTERN
+from pipelines.client.replies import UnknownOutcome, resources_of, total_of
 from pipelines.client.shapes import objects_in
 from pipelines.client.whole import PageTotals
 
@@ -57,33 +58,16 @@ class PageReader:
     def new_rows(self, page: dict[str, Any]) -> list[Row]:
         """Return the resources of a page that no earlier page held."""
         self.pages += 1
-        self._take_total(page)
-        entries = page.get("entry", [])
-        if not isinstance(entries, list):
-            raise self._odd("its `entry` is not a list")
-        found = [r for place, entry in enumerate(entries, 1) if (r := self._resource(entry, place)) is not None]
-        return [self._row(resource) for resource in found if self._is_new(resource["id"])]
-
-    def _take_total(self, page: dict[str, Any]) -> None:
-        if page.get("resourceType") != "Bundle":
-            raise self._odd("it is not a Bundle")
-        total = page.get("total")
-        if total is not None and type(total) is not int:
-            raise self._odd("its `total` is not a number")
+        try:
+            total, found = total_of(page), resources_of(page, self.resource_type)
+        except UnknownOutcome as error:
+            raise self._odd(str(error)) from None
         if total is None and page.get("type") != "searchset" and self._counts.last is None:
             raise self._odd("it has no `total`, so it is not the result of a search")
+        if not all(FHIR_ID.fullmatch(resource["id"]) for resource in found):
+            raise self._odd("a resource of it has no FHIR id")
         self._counts.take(total)
-
-    def _resource(self, entry: Any, place: int) -> dict[str, Any] | None:
-        """Return the resource of an entry; None for a resource of another type, such as an OperationOutcome."""
-        resource = entry.get("resource") if isinstance(entry, dict) else None
-        if not isinstance(resource, dict):
-            raise self._odd(f"its entry {place} has no resource")
-        if resource.get("resourceType") != self.resource_type:
-            return None
-        if not isinstance(resource.get("id"), str) or not FHIR_ID.fullmatch(resource["id"]):
-            raise self._odd(f"its entry {place} has no FHIR id")
-        return resource
+        return [self._row(resource) for resource in found if self._is_new(resource["id"])]
 
     def _row(self, resource: dict[str, Any]) -> Row:
         try:

@@ -112,26 +112,26 @@ FAILS: dict[str, tuple[list[Page], str]] = {
     ),
     "a page is no Bundle": (
         [WHOLE[0], {"resourceType": "OperationOutcome", "issue": [{"diagnostics": PATIENT_DATA}]}],
-        "page 2: it is not a Bundle",
+        "page 2: the answer to a search is not a Bundle",
     ),
     "a page is no JSON": ([WHOLE[0], "html"], "page 2: HTTP 200 without a JSON object"),
     "a page is a list": ([WHOLE[0], "list"], "page 2: HTTP 200 without a JSON object"),
-    "the total is a text": ([page("a", total="4")], "page 1: its `total` is not a number"),
+    "the total is a text": ([page("a", total="4")], "page 1: the total of a search is not a number"),
     "the total is missing from what is no search's": (
         [page("a", total=None, type="collection")],
         "page 1: it has no `total`, so it is not the result of a search",
     ),
-    "entries are no list": ([page(entry={"resource": report("a")})], "page 1: its `entry` is not a list"),
-    "an entry is empty": ([page(entry=[{"resource": report("a")}, {}])], "page 1: its entry 2 has no resource"),
+    "entries are no list": ([page(entry={"resource": report("a")})], "page 1: an entry of a page has no resource"),
+    "an entry is empty": ([page(entry=[{"resource": report("a")}, {}])], "page 1: an entry of a page has no resource"),
     "a report has no id": (
         [entries(report("a"), {"resourceType": "DiagnosticReport", "conclusion": PATIENT_DATA})],
-        "page 1: its entry 2 has no FHIR id",
+        "page 1: a resource of a page has no id",
     ),
     "a report is nested without end": (
         [entries(report("a"), report("b", **nested(300)))],
         "page 1: report b cannot be kept (Recursion limit reached)",
     ),
-    "a report's id is none": ([entries(report(PATIENT_DATA))], "page 1: its entry 1 has no FHIR id"),
+    "a report's id is none": ([entries(report(PATIENT_DATA))], "page 1: a resource of it has no FHIR id"),
 }
 
 
