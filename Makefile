@@ -19,17 +19,6 @@ PEERS     ?=
 PYTHON    ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 
-# Makes the home, or says why a folder cannot be one before anything is put there.
-define MAKE_HOME
-import pathlib, sys
-from pipelines.home.folder import BadHome, make_private
-try:
-    make_private(pathlib.Path(sys.argv[1]))
-except BadHome as error:
-    sys.exit(f"chartferry: {error}")
-endef
-export MAKE_HOME
-
 VENV := .venv
 BIN  := $(VENV)/bin
 # Tests start the commands some hundred times: what Python compiles is kept, even where the environment says it is not.
@@ -46,10 +35,7 @@ help: ## this list
 
 import: $(VENV)/.installed ## load the reference data, import the inbox, publish the reports
 	@[ -n "$(HOME_DIR)" ] || { echo "HOME_DIR is empty: name the folder that all state is kept in"; exit 1; }
-	@$(BIN)/python -c "$$MAKE_HOME" "$(HOME_DIR)"
-	@$(BIN)/fhir-service load --store "$(HOME_DIR)/service.duckdb" "$(REFERENCE)" || \
-		{ code=$$?; [ $$code -eq 3 ] || exit $$code; echo "Some reference records were refused; the import goes on without them."; }
-	@$(BIN)/chartferry --home "$(HOME_DIR)" $(if $(FEEDS),--feeds "$(FEEDS)") import "$(INBOX)" || \
+	@$(BIN)/chartferry --home "$(HOME_DIR)" $(if $(FEEDS),--feeds "$(FEEDS)") import --reference "$(REFERENCE)" "$(INBOX)" || \
 		{ code=$$?; [ $$code -eq 3 ] || exit $$code; echo "Some rows were set aside: see above. The commands are in $(BIN)."; }
 
 test: $(VENV)/.installed ## run the tests, without the long ones

@@ -71,6 +71,11 @@ class PathOrAddress(SomePath):
     type=click.IntRange(1, MOST_WORKERS),
     help="The most processes that load one file, each at least 25,000 records. [default: CHARTFERRY_WORKERS, else 1]",
 )
+@click.option(
+    "--reference",
+    type=SomePath(path_type=Path, exists=True),
+    help="Load this reference data, a file or folder of NDJSON, into the bundled service's store first.",
+)
 @with_reason
 @with_target
 def import_(
@@ -85,6 +90,7 @@ def import_(
     remap: bool,
     clock_is_right: bool,
     workers: int | None,
+    reference: Path | None,
 ) -> int:
     """Receives, validates and loads files or folders (default: the inbox), then publishes the tables.
 
@@ -93,7 +99,7 @@ def import_(
     from pipelines.importing.bulk import locked_addresses, remove_fetched
     from pipelines.importing.import_options import ImportOptions
 
-    asked = ImportOptions(again, copayments, new, whole, remap, dry_run, clock_is_right)
+    asked = ImportOptions(again, copayments, new, whole, remap, dry_run, clock_is_right, reference)
     if contradiction := asked.contradiction(places, at.why):
         raise click.UsageError(contradiction)
     addresses = [each for each in places if isinstance(each, str)]
@@ -105,9 +111,11 @@ def import_(
 
         trust_clock(at.home, environ, at.why, lambda said: click.echo(said, err=True))
     with at.opening(environ) as open_it:
-        from pipelines.importing.requested_import import carry_out
+        from pipelines.importing.requested_import import carry_out, load_first
 
         with open_it(strict) as session:
+            if reference:
+                load_first(session, reference, environ)
             summary = carry_out(asked, session, paths)
     if summary.exit_code != UNUSABLE:
         remove_fetched(at.home, addresses)

@@ -132,7 +132,7 @@ def load_waiting(home: Path, environ: Mapping[str, str]) -> tuple[list[dict[str,
     label, counts = label_of(home / STORE), list[dict[str, Any]]()
     if files:
         label = secrets.token_hex(8)
-        counts = load_reference(home / STORE, sorted(files), home / REFUSED, label, environ)
+        counts = load_reference(home / STORE, sorted(files), environ, home / REFUSED, label)["counts"]
     refused = {name for name, _ in refused_at(home / REFUSED)} if any(row["refused"] for row in counts) else set()
     refused |= {name for name in touched if before[name].refused and home / GROUP / name not in files}
     loaded = {path.name: replace(each, refused=path.name in refused) for path, each in seen.items()}

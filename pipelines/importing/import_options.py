@@ -8,7 +8,8 @@ from typing import NamedTuple
 class ImportOptions(NamedTuple):
     """The options that select an import. again, copayments, new: a batch. whole: a feed.
 
-    clock_is_right: True to continue the ledger's times from the clock, although the ledger has later ones.
+    clock_is_right: True to continue the ledger's times from the clock, although the ledger has later ones. reference:
+    data that is loaded first.
     """
 
     again: str | None
@@ -18,10 +19,11 @@ class ImportOptions(NamedTuple):
     remap: bool
     dry_run: bool
     clock_is_right: bool
+    reference: Path | None = None
 
     def contradiction(self, places: Sequence[Path | str], why: str | None) -> str | None:
         """Return a sentence about options that exclude each other; None if they are compatible."""
-        again, copayments, new, whole, remap, dry_run, clock_is_right = self
+        again, copayments, new, whole, remap, dry_run, clock_is_right, reference = self
         alone = places or dry_run or remap
         contradictions = {
             "--again BATCH excludes paths, --dry-run and --remap": again and alone,
@@ -32,6 +34,7 @@ class ImportOptions(NamedTuple):
             and (places or remap or again or copayments or new),
             "--remap and --dry-run exclude each other": remap and dry_run,
             "--clock-is-right and --dry-run exclude each other": clock_is_right and dry_run,
+            "--reference and --dry-run exclude each other": reference and dry_run,
             "--why needs one of --again, --copayments, --new, --remap and --clock-is-right": why
             and not (again or copayments or new or remap or clock_is_right),
         }

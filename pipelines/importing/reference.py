@@ -108,7 +108,7 @@ def put_reference(
     files = [file for path in paths for file in (reference_files(path) if is_folder(path) else [path])]
     put = PutCounts()
     if connection.bundled:
-        for each in load_reference(home / STORE, files, home / REFUSED, "by hand", environ):
+        for each in load_reference(home / STORE, files, environ, home / REFUSED, "by hand")["counts"]:
             put.counts[str(each["type"])].update({name: n for name, n in each.items() if isinstance(n, int)})
     else:
         ReferenceLoad(connection, put, ids_are).put(files)

@@ -1,6 +1,6 @@
 """The import that a person asks for: of files, of a batch loaded again or confirmed, or of a database's rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipelines.corrections.reloading import plan_again
@@ -9,10 +9,14 @@ from pipelines.importing.begin_and_end import summary_of
 from pipelines.importing.import_options import ImportOptions
 from pipelines.importing.imports import import_paths, import_remapped, import_whole
 from pipelines.ledger.tables import NotPossible
+from pipelines.runs.lines import aligned
 from pipelines.runs.summary import Summary
+from pipelines.session.bundled import STORE, load_reference
 from pipelines.session.confirmations import COPAYMENTS, NEW, is_confirmed, waits
 from pipelines.session.session import Session
 from pipelines.session.waiting_files import WaitingFile, received_batches
+
+LOADED = ("type", "created", "unchanged", "updated", "refused", "unresolved")
 
 
 def carry_out(asked: ImportOptions, session: Session, paths: Sequence[Path]) -> Summary:
@@ -28,6 +32,16 @@ def carry_out(asked: ImportOptions, session: Session, paths: Sequence[Path]) -> 
     if asked.remap:
         return import_remapped(session, paths)
     return import_paths(session, paths, asked.dry_run)
+
+
+def load_first(session: Session, reference: Path, environ: Mapping[str, str]) -> None:
+    """Load reference data into the store of the bundled service, and show the counts. Raises `TargetUnusable`."""
+    loaded = load_reference(session.home / STORE, [reference], environ, takes_foreign=False)
+    rows = [LOADED, *([str(each[name]) for name in LOADED] for each in loaded["counts"])]
+    for line in aligned(rows, texts=1):
+        session.progress.say(line)
+    if loaded["refused_file"]:
+        session.progress.say(f"Some reference records were refused, see {loaded['refused_file']}; the import goes on.")
 
 
 def import_again(session: Session, batch_id: str) -> Summary:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from functools import cache, partial
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -182,17 +182,33 @@ def load_store(store: Path, reference: Path, refused: Path, environ: Mapping[str
 
 
 def load_reference(
-    store: Path, files: Sequence[Path], refused: Path, label: str, environ: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """Load NDJSON files, through the running service if it has the store open. Refused records go to `refused`.
+    store: Path,
+    paths: Sequence[Path],
+    environ: Mapping[str, str],
+    refused: Path | None = None,
+    label: str | None = None,
+    takes_foreign: bool = True,
+) -> dict[str, Any]:
+    """Load NDJSON files, or folders of them, through the running service if it has the store open.
 
-    label: noted in the store as that of its newest load, see `label_of`. A file without reference data is refused, and
-    does not stop the other files. Returns the counts, a dict for each type. Raises `TargetUnusable`.
+    Returns `counts`, a dict for each type, and the `refused_file` or None. Raises `TargetUnusable`.
+
+    refused: the file for refused records, if not `<store>.refused.ndjson`. label: noted in the store as that of its
+    newest load, see `label_of`. takes_foreign: True if a file without reference data is refused like a record, and
+    does not stop the other files.
     """
-    options = ("--store", str(store), "--refused", str(refused), "--label", label, "--refuse-foreign", "--json")
-    said = json.loads(_command(environ, NOT_LOADED, "load", *options, *map(str, files)))
-    counts: list[dict[str, Any]] = said["counts"]
-    return counts
+    arguments: dict[str, Any] = {
+        "paths": [str(path.absolute()) for path in paths],
+        "refused": str(refused.absolute()) if refused else None,
+        "label": label,
+        "refuse_foreign": takes_foreign,
+    }
+    if done := _asked_if_open(store, NOT_LOADED, "load", arguments):
+        return done
+    options = ["--store", str(store), "--json", *(["--refuse-foreign"] if takes_foreign else [])]
+    options += [f"--{name}={arguments[name]}" for name in ("refused", "label") if arguments[name]]
+    found: dict[str, Any] = json.loads(_command(environ, NOT_LOADED, "load", *options, *arguments["paths"]))
+    return found
 
 
 def label_of(store: Path) -> str | None:
@@ -209,30 +225,37 @@ def label_of(store: Path) -> str | None:
 
 def names(store: Path) -> dict[str, str]:
     """Return the names of practitioners and groups by reference, as `Practitioner/<id>`. Raises `TargetUnusable`."""
-    names: dict[str, str] = _asked(store, "the names could not be read", "names")["names"]
+    names: dict[str, str] = _asked(store, "the names could not be read", "names", {})["names"]
     return names
 
 
 def tell(store: Path, name: str, file: Path) -> None:
     """Write the store's charges or patients to a file. Raises `TargetUnusable`."""
-    _asked(store, f"the {name} could not be read", "tell", name=name, to=str(file.absolute()))
+    _asked(store, f"the {name} could not be read", "tell", {"name": name, "to": str(file.absolute())})
 
 
-def _asked(store: Path, problem: str, operation: str, **arguments: Any) -> dict[str, Any]:
+def add_client(store: Path) -> dict[str, Any]:
+    """Make a client for the importer; return what the service says about it. Raises `TargetUnusable`."""
+    return _asked(store, "no client could be made at the bundled service", "client-add", {"name": "importer"})
+
+
+def _asked(store: Path, problem: str, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the result of an operation of the service that has the store open. Raises `TargetUnusable`."""
+    done = _asked_if_open(store, problem, operation, arguments)
+    if done is None:
+        raise _unusable(f"{problem}: the bundled service has ended")
+    return done
+
+
+def _asked_if_open(store: Path, problem: str, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the result as `_asked` does; None if no service has the store open."""
     try:
-        if door := Door.of(store):
-            return door.ask(operation, arguments)
-        why = "the bundled service has ended"
-    except (CommandError, ConnectionRefusedError) as error:
-        why = str(error)
-    raise _unusable(f"{problem}: {why}")
-
-
-def add_client(store: Path, environ: Mapping[str, str]) -> bytes:
-    """Make a client for the importer; return what the service prints about it. Raises `TargetUnusable`."""
-    arguments = ("client", "add", "--store", str(store), "--name", "importer")
-    return _command(environ, "no client could be made at the bundled service", *arguments)
+        with suppress(ConnectionRefusedError):
+            if door := Door.of(store):
+                return door.ask(operation, arguments)
+    except CommandError as error:
+        raise _unusable(f"{problem}: {error}") from None
+    return None
 
 
 def _command(environ: Mapping[str, str], problem: str, *arguments: str) -> bytes:

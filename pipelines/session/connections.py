@@ -83,9 +83,9 @@ def connect(
         return
     with nullcontext(begun) if begun else bundled_service(home, environ, say) as answered:
         base_url = answered()
-        credentials = _own_credentials(home, environ, anew=False)
+        credentials = _own_credentials(home, anew=False)
         if not _admits(base_url, credentials):
-            credentials = _own_credentials(home, environ, anew=True)
+            credentials = _own_credentials(home, anew=True)
         with _connected(base_url, credentials, home, environ, bundled=True) as connection:
             connection.client.check_access()
             store = home / STORE
@@ -127,10 +127,10 @@ def target_now(home: Path, environ: Mapping[str, str]) -> str | None:
 # -- the importer's client at the bundled service
 
 
-def _own_credentials(home: Path, environ: Mapping[str, str], anew: bool) -> Credentials:
+def _own_credentials(home: Path, anew: bool) -> Credentials:
     path = home / "credentials.json"
     if anew or not exists(path):
-        write_whole(path, add_client(home / STORE, environ))
+        write_whole(path, json.dumps(add_client(home / STORE)).encode())
     try:
         client = json.loads(path.read_bytes())
         return Credentials(client_id=client["client_id"], client_secret=client["client_secret"])

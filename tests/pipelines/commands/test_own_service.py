@@ -23,6 +23,8 @@ from tests.support.commands import totals_close
 from tests.support.ledgers import read_ledger
 from tests.support.starting import OwnService, start
 
+SAMPLES = Path(__file__).parents[3] / "data" / "samples" / "reference"
+
 
 @pytest.fixture
 def own(home, monkeypatch):
@@ -40,6 +42,23 @@ def test_without_a_target_the_bundled_service_is_started_and_ends_with_the_comma
     assert stat.S_IMODE((own / "credentials.json").stat().st_mode) == 0o600
     assert not (own / "service.duckdb.run").exists()
     assert chartferry("import")[0] == 0
+
+
+def test_reference_data_is_loaded_before_an_import(own, chartferry, tmp_path):
+    """CLI-CMD-01: `make import` does so. Refused records are named, and do not stop it."""
+    shutil.copy(SAMPLES / "patient.ndjson", tmp_path)
+    shutil.copy(SAMPLES / "claim.ndjson", tmp_path)
+    (own / "inbox" / "payments.csv").write_text("payment_id,patient_id,amount,paid_on\n1,p001,1.00,2026-03-01\n")
+    code, out, err = chartferry("import", "--reference", tmp_path)
+    assert code == 0
+    assert out.startswith("target: ")
+    refused = own / "service.duckdb.refused.ndjson"
+    assert [line.split() for line in err.splitlines()[:3]] == [
+        ["type", "created", "unchanged", "updated", "refused", "unresolved"],
+        ["Patient", "200", "0", "0", "0", "0"],
+        ["Claim", "499", "0", "0", "1", "499"],
+    ]
+    assert f"Some reference records were refused, see {refused}; the import goes on.\n" in err
 
 
 def test_a_payment_above_the_balance_is_given_back_with_the_balance(own, chartferry, tmp_path):
