@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import httpx
-
 if TYPE_CHECKING:
     from joserfc.jwk import ECKey, KeySet, RSAKey
 
@@ -115,6 +113,8 @@ Fetch = Callable[[str], str]
 
 def fetch(address: str) -> str:
     """Return the answer of an address, without following redirects. Raises BadKeys."""
+    import httpx  # which a service without such clients does not need
+
     try:
         with (
             httpx.Client(timeout=FETCH_SECONDS, follow_redirects=False) as client,

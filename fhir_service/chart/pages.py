@@ -4,10 +4,12 @@ import hashlib
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 TEMPLATES = Path(__file__).parent / "templates"
 _POLICY = (
@@ -36,15 +38,21 @@ class Pages:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._environment = Environment(
+
+    @cached_property
+    def _environment(self) -> "Environment":
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined  # once a page is asked for
+
+        made = Environment(
             loader=FileSystemLoader(TEMPLATES),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters |= {"money": money, "moment": moment, "stamp": stamp}
-        self._environment.globals |= {"chart": path, "style": f"{path}/style-{self._fingerprint}.css"}
+        made.filters |= {"money": money, "moment": moment, "stamp": stamp}
+        made.globals |= {"chart": self.path, "style": f"{self.path}/style-{self._fingerprint}.css"}
+        return made
 
     @cached_property
     def style(self) -> bytes:

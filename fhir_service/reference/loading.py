@@ -113,10 +113,15 @@ class _Load:
 
     def _load(self, found: Iterable[Record]) -> None:
         for chunk in self._chunks(found):
-            self._skip_known(chunk)
-            records = {record.reference for record in chunk} if storing.is_plain(chunk[0].record.type) else None
-            verdicts = self._writer.transact(partial(self._store_chunk, chunk), records=records)
-            for record, verdict in zip(chunk, verdicts, strict=True):
+            differing = self._differing(chunk)
+            verdicts = dict[str, storing.Verdict].fromkeys((record.reference for record in chunk), "unchanged")
+            if differing:
+                names = [record.reference for record in differing]
+                records = set(names) if storing.is_plain(differing[0].record.type) else None
+                verdicts |= zip(
+                    names, self._writer.transact(partial(self._store_chunk, differing), records=records), strict=True
+                )
+            for record, verdict in zip(chunk, verdicts.values(), strict=True):
                 kind = record.record.type or ""
                 if verdict == "refused":
                     self._refuse(record.record)
@@ -141,13 +146,16 @@ class _Load:
         if chunk:
             yield list(chunk.values())
 
-    def _skip_known(self, chunk: list[ReadyRecord]) -> None:
-        """Examine the records that differ from the stored ones."""
+    def _differing(self, chunk: list[ReadyRecord]) -> list[ReadyRecord]:
+        """Return the records that differ from the stored ones, examined. Equal ones need no transaction."""
         with self._store.read(creates=False) as connection:
             known = storing.known_rows(connection, self._store.dialect, {record.reference for record in chunk})
-        for record in chunk:
-            if not ((stored := known.get(record.reference)) and stored.digest == record.digest):
-                examine(record, self._site)
+        differing = [
+            each for each in chunk if not ((stored := known.get(each.reference)) and stored.digest == each.digest)
+        ]
+        for record in differing:
+            examine(record, self._site)
+        return differing
 
     def _store_chunk(self, chunk: list[ReadyRecord], connection: Connection) -> list[storing.Verdict]:
         tools = storing.StoringContext(self._store.dialect, self._writer.next_seq, self._clock(), self._new_id)

@@ -63,7 +63,7 @@ def client_for(url: str, transport: httpx.BaseTransport | None = None, **options
     """
     if transport is None:
         beyond = not is_loopback(url)
-        tls = _tls(beyond)
+        tls = _tls(beyond) if beyond or url.lower().startswith("https:") else None
         proxies = _proxies(getproxies()) if beyond else {}
         options["mounts"] = {
             pattern: None if address is None else Transport(tls, _proxy(address))
@@ -124,7 +124,7 @@ def _url(url: httpx.URL) -> httpcore.URL:
 class Transport(httpx.BaseTransport):
     """A transport for `httpx.Client` with this module's connections, which can raise `TimedOut` too."""
 
-    def __init__(self, tls: ssl.SSLContext, proxy: httpcore.Proxy | None = None) -> None:
+    def __init__(self, tls: ssl.SSLContext | None, proxy: httpcore.Proxy | None = None) -> None:
         self._pool = httpcore.ConnectionPool(
             tls, proxy, max_connections=None, keepalive_expiry=IDLE_SECONDS, network_backend=_Network()
         )

@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 
 from fhir_service.paths import exists, is_folder, matching
 from pipelines.home import disk
-from pipelines.home.files import MEMORY, link_or_copy, replace_whole
+from pipelines.home.files import MEMORY, link_or_copy, replace_each_whole, replace_whole
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.newer_load import PAGE
@@ -86,11 +86,10 @@ def put_beside(build: Path, tables: Collection[str], beside: Mapping[str, str]) 
     beside: the names of the files beside the database, by the suffix that they have while they are built.
     """
     folder = build.parent
-    for part in matching(folder, "parquet/*.part"):
-        replace_whole(part, part.with_suffix(""), READ_ONLY)
+    parts = matching(folder, "parquet/*.part")
+    replace_each_whole({part: part.with_suffix("") for part in parts}, READ_ONLY)
     _remove_former(folder / "parquet", tables)
-    for suffix, name in beside.items():
-        replace_whole(build.with_suffix(suffix), folder / name, READ_ONLY)
+    replace_each_whole({build.with_suffix(suffix): folder / name for suffix, name in beside.items()}, READ_ONLY)
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -67,6 +67,7 @@ def _build(
     Returns the number of rows of every table, and the remarks on the tables.
     """
     with session(build.with_suffix(".spill"), build, megabytes) as db:
+        db.execute("SET checkpoint_threshold = '1B'")  # the commit writes the file itself, and not a log first
         db.begin()
         tables = make_tables(db, ledger, sweep, published_at, home, settings_of(home))
         rows = write_files(db, tables, build, published_at)

@@ -73,6 +73,14 @@ def test_status_imports_what_reads_the_ledger_alone(home, chartferry):
     assert shown.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_service_imports_what_it_needs_to_listen_alone():
+    """An import waits for it. Pages, and keys at an address, are rare."""
+    rare = {"httpx", "jinja2", "pyarrow", "rich"}
+    said = f"import sys, fhir_service.serving.serve; print(sorted({rare} & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert shown.stdout == "[]\n"
+
+
 def test_the_files_of_a_killed_validation_are_removed_by_the_next_run(chartferry, home):
     """STATE-HOME-03: they hold rows, and may be as large as the file."""
     (home / "inbox" / "payments.csv").write_text(TEXT)
