@@ -139,6 +139,8 @@ def changes(
     columns = [_reject[name] for name in ABOUT.split()]
     wanted = select(*columns).where(_reject.target == target, _reject.state.in_(states))
     rejects = ledger.read_of(wanted, _reject.reject_id, sorted(ids))
+    if not rejects:
+        return []
     put_in = put_in_for(ledger, target, [each.reject_id for each in rejects])
     own = lines_at(ledger, target, _read_since(ledger, target, rejects))
     keys = {each.reject_id: _keys(each, put_in.get(each.reject_id)) for each in rejects}

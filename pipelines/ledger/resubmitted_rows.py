@@ -129,15 +129,12 @@ def under_other_keys(ledger: LedgerAccess, target: str, rejects: Mapping[str, Ro
     return {name for name, each in found.items() if each.keys_left() - {rejects[name].source_key}}
 
 
-def lines_at(ledger: LedgerAccess, target: str, places: Iterable[Any]) -> Lines:
-    """Return the records and outcomes on the lines of these places. It reads a batch for many lines at once.
+def _outcomes_on_lines() -> Select[Any]:
+    """Return the query for outcomes of lines whose record is of another line now.
 
-    If a line's record is of another line now, the line's outcome is its state, unless the record has left the target.
-    A record that is being changed, superseded or made anew has not left it.
+    Such an outcome is the state of the version, unless the record has left the target. A record that is being changed,
+    superseded or made anew has not left it.
     """
-    found, lines = defaultdict[tuple[str, int], list[Row[Any]]](list), defaultdict[str, set[int]](set)
-    for each in places:
-        lines[each.batch_id].add(each.line)
     version, record, former = t.versions.c, t.records.c, t.versions.alias().c
     same = and_(record.stream_id == version.stream_id, record.key == version.key)
     of_same = (former.stream_id == version.stream_id, former.key == version.key, former.fate.is_not(None))
@@ -145,10 +142,25 @@ def lines_at(ledger: LedgerAccess, target: str, places: Iterable[Any]) -> Lines:
     is_changing = and_(record.state.in_(NOT_MADE), last != "withdrawn")
     is_gone = and_(version.state.in_(LANDED), record.state.not_in(LANDED), not_(func.coalesce(is_changing, false())))
     now = case((is_gone, record.state), else_=version.state).label("state")
-    outcomes = select(version.line, version.key, now, version.finished_at).outerjoin_from(t.versions, t.records, same)
-    own = select(record.line, record.key, record.state, record.finished_at)
+    found = select(version.line, version.key, now, version.finished_at).outerjoin_from(t.versions, t.records, same)
+    return found.where(t.IS_OUTCOME)
+
+
+_record = t.records.c
+ON_LINES = (
+    (t.records, select(_record.line, _record.key, _record.state, _record.finished_at)),
+    (t.versions, _outcomes_on_lines()),
+)
+"""The queries for the records and the outcomes on lines, each with its table."""
+
+
+def lines_at(ledger: LedgerAccess, target: str, places: Iterable[Any]) -> Lines:
+    """Return the records and outcomes on the lines of these places. It reads a batch for many lines at once."""
+    found, lines = defaultdict[tuple[str, int], list[Row[Any]]](list), defaultdict[str, set[int]](set)
+    for each in places:
+        lines[each.batch_id].add(each.line)
     for batch_id, wanted in lines.items():
-        for table, query in ((t.records, own), (t.versions, outcomes.where(t.IS_OUTCOME))):
+        for table, query in ON_LINES:
             there = query.where(t.of_batch(table, target, batch_id))
             for each in ledger.read_of(there, table.c.line, sorted(wanted), LINES_A_QUERY):
                 found[batch_id, each.line].append(each)
