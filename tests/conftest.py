@@ -42,6 +42,7 @@ from tests.support.dialects import share_compiled
 from tests.support.ending import workers_end_at_once
 from tests.support.instances import Bench, Instances
 from tests.support.order import SECONDS
+from tests.support.plans import hold_plans
 from tests.support.postgres import NoPostgres, Postgres, running_server
 from tests.support.publishing import comments_of_ours_are_left_out
 from tests.support.replaying import assert_replay_is_equal, is_seldom, new_ledgers_are_copies
@@ -59,6 +60,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 workers_end_at_once()
 share_compiled()
+hold_plans()
 keep_files_in_memory()
 
 

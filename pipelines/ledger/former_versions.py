@@ -58,7 +58,8 @@ ANEW = f"""
 UPDATE record SET generation = generation + ?, state = 'planned', resource_id = NULL, http_status = NULL,
   finished_at = NULL, first_attempt_at = NULL
 WHERE {OF_KEY} AND generation = ?"""
-FATE = f"UPDATE version SET fate = ? WHERE {OF_KEY} AND version = ?"
+FATE = f"UPDATE version SET fate = ? WHERE {OF_KEY} AND version = ? AND fate IS NOT NULL"
+"""The last condition is that of the index: without it, each row would look at all versions."""
 UNDO = f"UPDATE record SET state = 'undone', finished_at = ? WHERE {OF_KEY} AND generation = ?"
 
 

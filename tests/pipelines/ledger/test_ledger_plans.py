@@ -11,8 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 from pipelines.ledger.batch_counts import rows_left
+from pipelines.ledger.columns import metadata
 from pipelines.ledger.doubts import doubtful
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.planner_figures import LARGE
 from pipelines.ledger.rejects import feeds_answered, unmet_since
 from pipelines.ledger.resubmitted_rows import lines_at, put_in_for
 from pipelines.validation import withheld_files
@@ -86,6 +88,10 @@ def steps_of(ask: Callable[[Ledger], object], table: str, folder: Path) -> list[
         plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values).all() for text, values in queries]
     ledger.close()
     return [step[3] for plan in plans for step in plan if table in step[3].split()[:2]]
+
+
+def test_the_large_tables_are_tables_of_the_ledger() -> None:
+    assert set(metadata.tables) >= LARGE
 
 
 def test_a_ledger_of_an_earlier_version_gets_the_figures_of_its_indexes(tmp_path: Path) -> None:
