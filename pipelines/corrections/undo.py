@@ -113,9 +113,8 @@ def _undo_some(session: Session, lease: Lease, records: Piece, done: UndoResult,
     made, others = [KnownResource.of(version) for version in versions], dict[str, str]()
     owner = owner_of(session, records[0].source, kind)
     changes = Changes(session.connection.client, partial(session.ledger.confirm, lease), owner)
-    at_once = changes.take_back_together(made, bundle) if bundle else {}
     with threads(session.pace.at_once, "undo") as pool:
-        posted = list(pool.map(lambda each: at_once.get(each.resource_id) or changes.take_back(each), made))
+        posted = changes.take_back(made, bundle, pool)
     back, missing, refused = list[FormerVersion](), list[FormerVersion](), list[FormerVersion]()
     for version, each in zip(versions, posted, strict=True):
         record = by_key[version.key]
@@ -151,13 +150,16 @@ def _undo_replaced(session: Session, lease: Lease, batch_id: str, done: UndoResu
     of = (batch["source"], batch["resource_type"])
     replaced = superseded_versions(ledger, session.target, *of, batch_id)
     changes = Changes(session.connection.client, partial(ledger.confirm, lease), owner_of(session, *of))
+    bundle = step_for(session.connection.capabilities, of[1]).bundle
     with threads(session.pace.at_once, "undo") as pool:
-        for version, posted in zip(replaced, pool.map(changes.take_back, map(KnownResource.of, replaced)), strict=True):
-            done.unusable = done.unusable or posted.unusable
-            if posted.result.state == "undone":
-                withdrawn(ledger, session.target, [version])
-            else:
-                done.leave(version, f"{version.resource}: {_why_not(posted)}")
+        for some in changes.parts(replaced, bundle):
+            posted = dict(zip(some, changes.take_back(map(KnownResource.of, some), bundle, pool), strict=True))
+            back = [version for version, each in posted.items() if each.result.state == "undone"]
+            withdrawn(ledger, session.target, back)
+            done.unusable = done.unusable or next(filter(None, (each.unusable for each in posted.values())), None)
+            for version, each in posted.items():
+                if each.result.state != "undone":
+                    done.leave(version, f"{version.resource}: {_why_not(each)}")
 
 
 def _undo_moved(

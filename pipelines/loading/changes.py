@@ -7,9 +7,10 @@ written.
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import TAKEN_BACK, is_note_id, referred
@@ -24,7 +25,11 @@ from pipelines.loading.task_content import has, merged_task
 Body = dict[str, Any]
 Wanted = Callable[[Body], Body | None]
 """Returns the body to write for a resource as read; None if the resource needs no change."""
+Change = tuple[KnownResource, Wanted]
+Each = TypeVar("Each")
 
+ROWS_AT_ONCE = 64
+"""Resources whose changes are noted together where each is changed by itself."""
 CONFLICT = 412
 NOT_THERE = 404
 
@@ -44,47 +49,71 @@ class Changes:
         self._guard = threading.Lock()
         self._turns: dict[str, threading.Lock] = {}
 
-    def update(self, made: KnownResource, row_body: str) -> PostResult:
-        """Update a task to a row. The row's elements win, elements not in the row stay, comments are added once."""
-        ours = json.loads(row_body)
-        return self._write(made, lambda now: None if has(now, ours) else self._merged(now, ours), "updated")
+    def parts(self, some: Sequence[Each], bundle: str | None) -> Iterator[Sequence[Each]]:
+        """Yield as many of these at once as are changed before their outcomes are noted. bundle: see `update`."""
+        size = self._client.profile.most_rows if bundle else ROWS_AT_ONCE
+        return (some[start : start + size] for start in range(0, len(some), size))
 
-    def take_back(self, made: KnownResource) -> PostResult:
-        """Set a response to `entered-in-error`, a task to `cancelled`. A repeat changes nothing."""
-        status = TAKEN_BACK[self._type]
+    def update(
+        self, some: Sequence[tuple[KnownResource, str]], bundle: str | None, pool: ThreadPoolExecutor
+    ) -> list[PostResult]:
+        """Update tasks to the bodies of rows; return the results in order.
 
-        def wanted(now: Body) -> Body | None:
-            return None if now.get("status") == status else self._withdrawn(now)
+        A row's elements win, elements not in the row stay, comments are added once.
 
-        return self._write(made, wanted, "undone")
+        bundle: the kind of bundles that the target takes; None if it takes none. pool: sends what goes one by one.
+        """
+        return self._make([(made, self._updated(json.loads(body))) for made, body in some], "updated", bundle, pool)
 
-    def take_back_together(self, some: Sequence[KnownResource], kind: str) -> dict[str, PostResult]:
-        """Take resources back with two bundles of a kind: the first reads them, the second writes those that are
-        unchanged.
+    def take_back(
+        self, some: Iterable[KnownResource], bundle: str | None, pool: ThreadPoolExecutor
+    ) -> list[PostResult]:
+        """Set responses to `entered-in-error`, tasks to `cancelled`; return the results in order. A repeat changes
+        nothing. bundle, pool: see `update`.
+        """
+        return self._make([(made, self._taken_back) for made in some], "undone", bundle, pool)
+
+    def _make(
+        self, changes: Sequence[Change], state: str, bundle: str | None, pool: ThreadPoolExecutor
+    ) -> list[PostResult]:
+        """Make changes of different resources: together if the target takes bundles, then the others one by one."""
+        by_id = {change[0].resource_id: change for change in changes}
+        done = self._together(by_id, state, bundle) if bundle else {}
+        return list(
+            pool.map(
+                lambda made, wanted: done.get(made.resource_id) or self._write(made, wanted, state),
+                *zip(*changes, strict=True),
+            )
+        )
+
+    def _together(self, changes: Mapping[str, Change], state: str, kind: str) -> dict[str, PostResult]:
+        """Change resources with two bundles of a kind: the first reads them, the second writes those that are
+        unchanged since.
+
+        changes: by the resource's id.
 
         Returns:
-            The certain results by id. All other resources (changed meanwhile, gone, another's, without a clear answer)
-                are missing: use `take_back` for each. If one write of the bundle was refused, all are missing: an
-                answer is recognized only by the resource in it, so it is unknown which one was refused.
+            The certain results by id. All others (changed meanwhile, gone, another's, without a clear answer) are
+                missing: change each by itself. If one write of the bundle was refused, all are missing: an answer is
+                recognized only by the resource in it, so it is unknown which one was refused.
         """
-        status, urls = TAKEN_BACK[self._type], [f"{self._type}/{made.resource_id}" for made in some]
+        urls = [f"{self._type}/{name}" for name in changes]
         try:
             read = self._client.exchange([{"request": {"method": "GET", "url": url}} for url in urls], kind)
             found = {str(as_object(each.get("resource")).get("id")): each for each in read if _etag(each)}
-            known = {
-                made.resource_id: found[made.resource_id]
-                for made in some
-                if made.resource_id in found and not self._owner.why_not(made, found[made.resource_id]["resource"])
+            bodies = {
+                name: wanted(found[name]["resource"])
+                for name, (made, wanted) in changes.items()
+                if name in found and not self._owner.why_not(made, found[name]["resource"])
             }
-            done = [name for name, each in known.items() if each["resource"].get("status") == status]
-            going = [name for name in known if name not in set(done)]
             self._confirm()
-            entries = [self._taking_back(name, known[name]) for name in going]
+            entries = [self._put(name, body, found[name]) for name, body in bodies.items() if body is not None]
             written = self._client.exchange(entries, kind) if entries else []
         except (NoResult, LeaseLost):
             return {}  # the single changes find out what is wrong
-        done += going if all(_status(each) == "200" for each in written) else []
-        return {name: PostResult(RowResult("undone", name, 200)) for name in done}
+        all_are = all(_status(each) == "200" for each in written)
+        done = (name for name, body in bodies.items() if body is None or all_are)
+        return {name: PostResult(RowResult(state, name, 200)) for name in done}
 
     def _write(self, made: KnownResource, wanted: Wanted, state: str) -> PostResult:
         client, resource_id = self._client, made.resource_id
@@ -134,19 +163,24 @@ class Changes:
     def _merged(self, now: Body, ours: Body) -> Body:
         return merged_task(now, ours, self._owner.replaces)
 
-    def _withdrawn(self, now: Body) -> Body:
-        """Return the body that takes a resource back.
+    def _updated(self, ours: Body) -> Wanted:
+        return lambda now: None if has(now, ours) else self._merged(now, ours)
+
+    def _taken_back(self, now: Body) -> Body | None:
+        """Return the body that takes a resource back; None if it was taken back.
 
         For a response it is the whole body as read. The interface ignores the rest, but another server may keep only
         what a body contains.
         """
         status = {"status": TAKEN_BACK[self._type]}
+        if now.get("status") == status["status"]:
+            return None
         return self._merged(now, status) if self._type == "Task" else now | status
 
-    def _taking_back(self, resource_id: str, read: Body) -> Body:
-        """Return the bundle entry that takes back a resource as it was read."""
+    def _put(self, resource_id: str, body: Body, read: Body) -> Body:
+        """Return the bundle entry that writes a resource if it still is as it was read."""
         request = {"method": "PUT", "url": f"{self._type}/{resource_id}", "ifMatch": _etag(read)}
-        return {"resource": self._withdrawn(read["resource"]), "request": request}
+        return {"resource": body, "request": request}
 
 
 def _response(entry: Body) -> Body:

@@ -19,7 +19,6 @@ from pipelines.loading.changes import Changes
 from pipelines.loading.ownership import GIVEN_AGAIN, GONE, KnownResource, places
 from pipelines.loading.row import AcceptedRow
 
-UPDATES_A_COMMIT = 64
 NOT_THERE = (GONE, GIVEN_AGAIN)
 """Outcomes that show that the resource is not under its id. A resource without any identifier may still be it."""
 LEFT = (
@@ -34,13 +33,13 @@ def update_tasks(book: Book, updates: Sequence[tuple[AcceptedRow, KnownRecord]])
         return
     changes = _changes(book)
     with threads(book.load.batch.pace.at_once, "update") as pool:
-        for start in range(0, len(updates), UPDATES_A_COMMIT):
+        for some in changes.parts(updates, book.step.bundle):
             if book.is_ending():
                 return
-            some = updates[start : start + UPDATES_A_COMMIT]
             made = _made(book, some)
             rows = book.intents.write_updates(some)
-            posted = list(pool.map(lambda row, one: changes.update(one, row.body), rows, made))
+            bodies = [(one, row.body) for one, row in zip(made, rows, strict=True)]
+            posted = changes.update(bodies, book.step.bundle, pool)
             book.loaded.unusable = next((each.unusable for each in posted if each.unusable), None)
             book.write_down([], [(row, each.result) for row, each in zip(rows, posted, strict=True)])
 
@@ -82,12 +81,13 @@ def _take_back(book: Book, old: Mapping[FormerVersion, KnownResource]) -> dict[F
     """
     changes, refused = _changes(book), dict[FormerVersion, Mapping[str, Any] | None]()
     with threads(book.load.batch.pace.at_once, "take back") as pool:
-        for version, posted in zip(old, pool.map(changes.take_back, old.values()), strict=True):
-            book.loaded.unusable = book.loaded.unusable or posted.unusable
-            if posted.result.state == "undone":
-                withdrawn(book.load.ledger, book.load.batch.target, [version])
-            elif posted.result.state == "refused":
-                refused[version] = posted.result.outcome
+        for some in changes.parts(list(old), book.step.bundle):
+            results = changes.take_back([old[each] for each in some], book.step.bundle, pool)
+            posted = dict(zip(some, results, strict=True))
+            book.loaded.unusable = book.loaded.unusable or next(filter(None, (each.unusable for each in results)), None)
+            back = [version for version, each in posted.items() if each.result.state == "undone"]
+            withdrawn(book.load.ledger, book.load.batch.target, back)
+            refused |= {version: e.result.outcome for version, e in posted.items() if e.result.state == "refused"}
     return refused
 
 

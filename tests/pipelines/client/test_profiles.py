@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -304,9 +305,9 @@ def test_an_update_names_the_version_that_was_read_and_a_conflict_has_the_status
         client.update("Task", "t1", "{}", AsOf(None, 'W/"old"'))
     assert refused.value.reply.status == 412
     changes = Changes(client, lambda: None, Owner(Identity("s", "Task"), False))
-    done = changes.update(
-        KnownResource("t1", "k1", ()), json.dumps({"resourceType": "Task", "description": "call twice"})
-    )
+    body = json.dumps({"resourceType": "Task", "description": "call twice"})
+    with ThreadPoolExecutor(1) as pool:
+        [done] = changes.update([(KnownResource("t1", "k1", ()), body)], None, pool)
     assert done.result.state == "updated"
     assert other.stored["t1"]["description"] == "call twice"
     client.close()

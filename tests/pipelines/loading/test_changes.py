@@ -82,7 +82,12 @@ def changes_of(target: Target, confirm: Callable[[], None] = lambda: None) -> Ch
 def take_back_all(target: Target, at_once: int) -> list[Any]:
     changes = changes_of(target)
     with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(lambda each: changes.take_back(KnownResource(each, "", ())), target.bodies))
+        return changes.take_back([KnownResource(each, "", ()) for each in target.bodies], None, pool)
+
+
+def together(changes: Changes, made: Sequence[KnownResource]) -> set[str]:
+    """Take back with two bundles; return the ids of what surely was taken back."""
+    return {*changes._together({each.resource_id: (each, changes._taken_back) for each in made}, "undone", "batch")}
 
 
 @pytest.mark.parametrize(
@@ -156,12 +161,12 @@ def lost() -> None:
 def test_a_loader_that_lost_its_lease_takes_nothing_back() -> None:
     """LEDGER-10: neither one by one nor in bundles."""
     target = Target({str(number): response() for number in range(3)})
-    changes = changes_of(target, lost)
-    posted = [changes.take_back(KnownResource(each, "", ())) for each in target.bodies]
+    with ThreadPoolExecutor(1) as pool:
+        posted = changes_of(target, lost).take_back([KnownResource(each, "", ()) for each in target.bodies], None, pool)
     assert posted == [PostResult(RowResult("planned", each), "another loader has the target") for each in target.bodies]
     assert (target.reads, target.writes) == (1, 0)
     target.bodies = {"r": read("r")}
-    assert changes_of(target, lost).take_back_together([KnownResource("r", "", ())], "batch") == {}
+    assert together(changes_of(target, lost), [KnownResource("r", "", ())]) == set()
     assert [each["request"]["method"] for each in target.sent] == ["GET"]
 
 
@@ -181,12 +186,12 @@ def test_a_bundle_takes_back_only_unchanged_resources_and_reports_only_certain_o
     target = Target({"r": read("r"), "done": done, **left})
     made = [KnownResource(name, "", ("p",)) for name in target.bodies]
     changes = changes_of(target)
-    assert {*changes.take_back_together(made, "batch")} == {"r", "done"}
+    assert together(changes, made) == {"r", "done"}
     [written] = [each for each in target.sent if each["request"]["method"] == "PUT"]
     assert written["request"] == {"method": "PUT", "url": "QuestionnaireResponse/r", "ifMatch": 'W/"1"'}
     assert written["resource"] == target.bodies["r"]["resource"] | {"status": "entered-in-error"}
     target.answered["r"] = "412"
-    assert {*changes.take_back_together(made, "batch")} == {"done"}
+    assert together(changes, made) == {"done"}
 
 
 @pytest.mark.parametrize("failure", [NotSent("no connection"), UnknownOutcome("HTTP 500")], ids=["away", "in trouble"])
