@@ -97,7 +97,7 @@ class Answering(BaseHTTPRequestHandler):
             return self.answer(413, b"<html>Request Entity Too Large</html>")
         if bundle["type"] == "transaction":
             if any(entry["request"]["method"] != "POST" for entry in entries):
-                return self.transaction_of_others(entries, cut)
+                return self.transaction_of_others(entries, cut, silent)
             return self.transaction(entries, cut, missing, silent)
         answers = []
         for entry in entries:
@@ -144,7 +144,7 @@ class Answering(BaseHTTPRequestHandler):
         ]
         return self.answer(200, {"resourceType": "Bundle", "type": "transaction-response", "entry": shown}, cut=cut)
 
-    def transaction_of_others(self, entries, cut):
+    def transaction_of_others(self, entries, cut, silent):
         """Answer a transaction of reads and updates, all or nothing."""
         before = dict(self.target.stored)
         answers = [self.entry(**entry) for entry in entries]
@@ -152,6 +152,8 @@ class Answering(BaseHTTPRequestHandler):
             if each["response"]["status"] != "200":
                 self.target.stored = before
                 return self.answer(int(each["response"]["status"]), each["response"]["outcome"])
+        if silent:
+            return self.hang_up()
         return self.answer(200, {"resourceType": "Bundle", "type": "transaction-response", "entry": answers}, cut=cut)
 
     def entry(self, request, resource=None):
@@ -164,11 +166,25 @@ class Answering(BaseHTTPRequestHandler):
                 return {"response": {"status": "404", "outcome": outcome("not-found")}}
             if request["method"] == "GET":
                 return {"resource": now, "response": {"status": "200", "etag": etag}}
+            if answer := self.refusal(target.put_faults[0] if target.put_faults else ""):
+                return {"response": {"status": str(answer.status), "outcome": answer.body}}
             if request.get("ifMatch") != etag:
                 return {"response": {"status": "412", "outcome": outcome("conflict")}}
             target.puts += 1
-            target.stored[found] = resource if target.promised else now | {"status": resource["status"]}
+            target.replace(found, resource)
         return {"response": {"status": "200"}}
+
+    def refusal(self, fault):
+        """Return the answer by which a PUT fails; None if it does not, or gets no answer."""
+        codes = {"conflict": (412, "conflict"), "refused": (422, "business-rule"), "too_large": (413, "too-long")}
+        said = {name: Said(status, outcome(code)) for name, (status, code) in codes.items()}
+        return fault if isinstance(fault, Said) else said.get(fault)
+
+    def fault_of_updates(self, body):
+        """Return the fault of a bundle that updates: that of the next PUT, for which it stays."""
+        updates = any(entry["request"]["method"] == "PUT" for entry in body.get("entry", ()))
+        fault = self.target.put_faults[0] if updates and self.target.put_faults else ""
+        return "" if fault in ("conflict", "refused", "too_large") else fault
 
     def fault_said(self, body, said):
         if said.done:

@@ -112,6 +112,20 @@ class FakeTarget:
         """Return the resource that a read by id shows."""
         return self.stored.get(name)
 
+    def replace(self, name, body):
+        """Store the body of a PUT as the interface does, or whole as servers of other makes do."""
+        before = self.stored[name]
+        if self.promised:
+            after = {**body, "id": name}
+        elif body["resourceType"] == "QuestionnaireResponse":
+            after = {**before, "status": body["status"]}
+        else:
+            after = {**body, "id": name, "note": [*before.get("note", ()), *body.get("note", ())]}
+            kept = ("extension", "authoredOn", "identifier")
+            after |= {name: before[name] for name in kept if name in before and name not in body}
+        self.stored[name] = after
+        self.changed_at.pop(name, None)
+
     def of(self, kind):
         return [body for body in self.stored.values() if body["resourceType"] == kind]
 
@@ -248,7 +262,7 @@ class Handler(Faulty):
         if self.path.endswith("/$validate"):
             return self.validation(body)
         target.writes += 1
-        fault = target.faults.pop(0) if target.faults and target.faulty(body) else ""
+        fault = target.faults.pop(0) if target.faults and target.faulty(body) else self.fault_of_updates(body)
         if isinstance(fault, Said):
             return self.fault_said(body, fault)
         return getattr(self, "fault_" + fault)(body) if fault else self.write(body)
@@ -261,9 +275,7 @@ class Handler(Faulty):
         body = json.loads(content)
         fault = target.put_faults.pop(0) if target.put_faults else ""
         found = urlsplit(self.path).path.rpartition("/")[2]
-        codes = {"conflict": (412, "conflict"), "refused": (422, "business-rule"), "too_large": (413, "too-long")}
-        said = {name: Said(status, outcome(code)) for name, (status, code) in codes.items()}
-        if answer := fault if isinstance(fault, Said) else said.get(fault):
+        if answer := self.refusal(fault):
             return self.fault_said(body, answer)
         if fault == "lost_before":
             return self.hang_up()
@@ -272,17 +284,7 @@ class Handler(Faulty):
         if target.conflict and self.headers.get("if-match") != target.etag(found):
             return self.answer(target.conflict, outcome("processing"))
         with target.lock:
-            before = target.stored[found]
-            if target.promised:
-                after = {**body, "id": found}
-            elif body["resourceType"] == "QuestionnaireResponse":
-                after = {**before, "status": body["status"]}
-            else:
-                after = {**body, "id": found, "note": [*before.get("note", ()), *body.get("note", ())]}
-                kept = ("extension", "authoredOn", "identifier")
-                after |= {name: before[name] for name in kept if name in before and name not in body}
-            target.stored[found] = after
-            target.changed_at.pop(found, None)
+            target.replace(found, body)
         return self.hang_up() if fault == "lost_after" else self.answer(200, None)
 
     def put_new(self, name, body):

@@ -220,7 +220,7 @@ def test_ctrl_c_ends_updates_once_those_under_way_have_their_answers(home, targe
     tasks(home, *keys)
     asked("import")
     put(home, "tasks-2.csv", TASKS + "".join(f"{key},p1,call back,requested,a\n" for key in keys))
-    monkeypatch.setattr("pipelines.loading.policies.UPDATES_A_COMMIT", 2)
+    monkeypatch.setattr(Changes, "parts", lambda _, some, __: (some[at : at + 2] for at in range(0, len(some), 2)))
     update = Changes.update
 
     def interrupted(*given):
