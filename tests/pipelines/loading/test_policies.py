@@ -85,6 +85,17 @@ def test_an_update_without_an_answer_is_settled_by_reading_and_adds_each_comment
     assert (stored["description"], stored["note"]) == ("x", [NOTE])
 
 
+def test_updates_go_together_where_the_target_takes_bundles(work):
+    """LEDGER-08: one bundle reads the tasks, the next writes them."""
+    work.follow("tasks", "update")
+    numbers = range(1, 4)
+    work.run([task(number) for number in numbers], "tasks-1")
+    work.target.sizes.clear()
+    assert work.run([task(number, text="x") for number in numbers], "tasks-2").counts == {"updated": 3}
+    assert work.target.sizes == ([3, 3] if work.target.says else [])
+    assert (work.target.puts, [each["description"] for each in work.target.of("Task")]) == (3, ["x"] * 3)
+
+
 @pytest.mark.parametrize("body", [b"<html>Sign in</html>", outcome("exception"), {"error": "no route"}])
 def test_an_update_that_a_gateway_answers_for_the_target_is_not_taken_for_done(work, body):
     """LEDGER-08"""
