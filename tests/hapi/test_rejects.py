@@ -86,6 +86,26 @@ def test_rows_that_are_refused_are_rehearsed_set_aside_with_the_servers_words_an
         assert {each["kind"] for each in said(home, url, "verify")["differences"]} <= {"unknown"}
 
 
+def test_updates_go_together_and_each_makes_one_version(hapi: Hapi, tmp_path: Path) -> None:
+    """LEDGER-08, TARGET-04"""
+    home, source, rows = new_home(tmp_path / "home", balances=False), "hapi-updates", ROWS_A_BUNDLE + 20
+    path = few_calls(home, source, [f"k{number}" for number in range(rows)])
+    feed = home / "feeds" / "calls.toml"
+    feed.write_text(f'changed = "update"\n{feed.read_text()}')
+    export = path.read_text()
+    assert said(home, hapi.url, "import", path)["totals"]["created"] == rows
+    path.write_text(export.replace(",call,", ",ring,"))
+    found = said(home, hapi.url, "import", path)
+    assert (found["totals"]["updated"], found["exit_code"]) == (rows, 0)
+    bodies = [body for _, body in there(hapi.url, source, "Task")]
+    assert {(body["description"], body["meta"]["versionId"]) for body in bodies} == {("ring", "2")}
+    assert len(bodies) == rows
+    assert said(home, hapi.url, "verify")["differences"] == []
+    batch = found["batches"][0]["batch_id"]
+    assert said(home, hapi.url, "undo", batch)["exit_code"] == 0
+    assert {body["status"] for _, body in there(hapi.url, source, "Task")} == {"cancelled"}
+
+
 def few_calls(home: Path, source: str, keys: Sequence[str]) -> Path:
     """As `calls`, of some keys of a source of their own."""
     path, feed = calls(home), home / "feeds" / "calls.toml"

@@ -115,7 +115,8 @@ def test_a_response_that_was_taken_back_is_not_shown_while_it_is_sent_anew(world
 
 
 def test_a_task_that_is_gone_from_the_target_is_not_shown_while_it_is_sent_anew(world: Unpublished) -> None:
-    carry_over(world, "Task", {"k1": (START, task("d1"))})
+    first = carry_over(world, "Task", {"k1": (START, task("d1"))})
+    world.ledger.reopen_batch(TARGET, first)
     with world.ledger.lease(TARGET) as lease:
         plan_anew(world.ledger, lease, [(*TASK, "k1", 1)], "gone")
     world.publish()
@@ -126,6 +127,7 @@ def test_a_task_that_is_gone_from_the_target_is_not_shown_while_it_is_sent_anew(
 def test_a_record_in_doubt_that_a_later_file_updated_shows_the_content_of_that_file(world: Unpublished) -> None:
     """The record keeps the batch and line of the row in doubt."""
     first = carry_over(world, "Task", {"k1": (START, task("d1"))})
+    world.ledger.reopen_batch(TARGET, first)
     settles(world, TASK, 1, "in_doubt")
     world.begin(LATER, of=TASK)
     accepts(world, LATER, "run-1", "k1", "h-later", task("d2"))
