@@ -93,20 +93,3 @@ def test_a_key_that_thousands_of_rows_share_is_rejected(fed, asked, target):
     with closing(sqlite3.connect(fed / "ledger.db")) as ledger:
         [(message,)] = ledger.execute("SELECT DISTINCT message FROM reject_reason").fetchall()
     assert "5,000 rows of this file have this key" in message
-
-
-def test_a_doubtful_row_is_known_by_the_content_that_an_older_version_loaded(fed, asked, chartferry, tmp_path, target):
-    """LEDGER-03, LEDGER-13: with a day for none that the feed has named as empty since."""
-    feed, header = fed / "feeds" / "call.toml", TASKS.replace("\n", ",due\n")
-    line = 'k1,p1,"call\nk9,p1,mend,requested,a,\nend",requested,a,9999-12-31\n'
-    columns = feed.read_text() + 'due = "due"\n'
-    feed.write_text("years = [1900, 9999]\n" + columns)
-    (fed / "inbox/call-1.csv").write_text(header + line)
-    assert asked("import")["totals"]["rejected"] == 1
-    put_in_again(fed, chartferry, tmp_path)
-    assert asked("import")["totals"]["created"] == 1
-    feed.write_text('empty = ["9999-12-31"]\n' + columns)
-    (fed / "inbox/call-2.csv").write_text(header + line + "k2,p1,new,requested,a,\n")
-    found = asked("import")["totals"]
-    assert (found["rejected"], found["unchanged"], found["created"]) == (0, 1, 1)
-    assert asked("verify")["counts"] == {}

@@ -126,7 +126,7 @@ def away(monkeypatch):
         raise NotSent("no connection", final=True)
 
     with monkeypatch.context() as patched:
-        for write in ("create", "create_all", "update"):
+        for write in ("create", "create_all", "update", "exchange"):
             patched.setattr(FhirClient, write, fails)
         yield
 
