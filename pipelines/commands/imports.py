@@ -74,7 +74,7 @@ class PathOrAddress(SomePath):
 @click.option(
     "--reference",
     type=SomePath(path_type=Path, exists=True),
-    help="Load this reference data, a file or folder of NDJSON, into the bundled service's store first.",
+    help="Load this reference data, a file or folder of NDJSON, first, if the target is the bundled service.",
 )
 @with_reason
 @with_target

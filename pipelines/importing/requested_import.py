@@ -16,6 +16,9 @@ from pipelines.session.confirmations import COPAYMENTS, NEW, is_confirmed, waits
 from pipelines.session.session import Session
 from pipelines.session.waiting_files import WaitingFile, received_batches
 
+NOT_LOADED = (
+    "the reference data is not loaded, since the target is not the bundled service: chartferry reference load sends it"
+)
 LOADED = ("type", "created", "unchanged", "updated", "refused", "unresolved")
 
 
@@ -35,7 +38,13 @@ def carry_out(asked: ImportOptions, session: Session, paths: Sequence[Path]) -> 
 
 
 def load_first(session: Session, reference: Path, environ: Mapping[str, str]) -> None:
-    """Load reference data into the store of the bundled service, and show the counts. Raises `TargetUnusable`."""
+    """Load reference data into the store of the bundled service, and show the counts. Raises `TargetUnusable`.
+
+    To any other target nothing is sent, and that is said.
+    """
+    if not session.connection.bundled:
+        session.progress.say(NOT_LOADED)
+        return
     loaded = load_reference(session.home / STORE, [reference], environ, takes_foreign=False)
     rows = [LOADED, *([str(each[name]) for name in LOADED] for each in loaded["counts"])]
     for line in aligned(rows, texts=1):

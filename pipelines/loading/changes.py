@@ -78,7 +78,7 @@ class Changes:
     ) -> list[PostResult]:
         """Make changes of different resources: together if the target takes bundles, then the others one by one."""
         by_id = {change[0].resource_id: change for change in changes}
-        done = self._together(by_id, state, bundle) if bundle else {}
+        done = self._together(by_id, state, bundle) if bundle and changes else {}
         return list(
             pool.map(
                 lambda made, wanted: done.get(made.resource_id) or self._write(made, wanted, state),

@@ -335,3 +335,12 @@ def test_a_target_that_does_not_answer_ends_the_load_after_a_few_requests(folder
     target.put_faults = []
     assert chartferry("reference", "load", folder / "b-patients.ndjson")[0] == 0
     assert len(target.of("Patient")) == 200
+
+
+def test_an_import_into_another_server_says_that_it_loads_no_reference_data(home, target, chartferry, tmp_path):
+    """CLI-CMD-01: else one would believe that the target has it."""
+    (tmp_path / "patients.ndjson").write_text('{"resourceType": "Patient", "id": "p9"}\n')
+    code, _, err = chartferry("import", "--reference", tmp_path / "patients.ndjson")
+    assert (code, "the reference data is not loaded, since the target is not the bundled service" in err) == (0, True)
+    assert not (home / "service.duckdb").exists()
+    assert target.writes == 0
