@@ -7,11 +7,16 @@ acts like Ctrl-C.
 import logging
 import signal
 import sys
+from _thread import get_ident, start_new_thread
 from collections.abc import Sequence
 from io import TextIOWrapper
+from typing import TYPE_CHECKING
 
 from fhir_service.leaving import leaving_at_once
 from pipelines.home.exits import INTERRUPTED
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 
 def main() -> None:
@@ -38,12 +43,20 @@ def run(arguments: Sequence[str]) -> int:
 def hide_interrupts() -> None:
     """Print no traceback for Ctrl-C, which may come again while the command that it stopped is ending.
 
-    Python prints tracebacks of uncaught exceptions, of exceptions that it ignores as it ends, and of those that a
-    library logs.
+    Python prints tracebacks of uncaught exceptions, of exceptions that it ignores, and of those that a library logs. It
+    ignores what is raised while it frees an object. An interrupt that came then is raised again.
     """
     told, ignored = sys.excepthook, sys.unraisablehook
+
+    def again(about: "UnraisableHookArgs") -> None:
+        if not issubclass(about.exc_type, KeyboardInterrupt):
+            ignored(about)
+        elif not sys.is_finalizing():
+            # By a thread, which has its turn after this function: else the interrupt would be ignored here too.
+            start_new_thread(signal.pthread_kill, (get_ident(), signal.SIGINT))
+
     sys.excepthook = lambda kind, *about: None if issubclass(kind, KeyboardInterrupt) else told(kind, *about)
-    sys.unraisablehook = lambda about: None if issubclass(about.exc_type, KeyboardInterrupt) else ignored(about)
+    sys.unraisablehook = again
     if logging.lastResort:
         logging.lastResort.addFilter(lambda record: not _is_of_interrupt(record))
 
