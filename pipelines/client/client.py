@@ -307,22 +307,25 @@ class FhirClient:
         `UnknownOutcome`.
         """
         bundle = conditional_bundle(resource_type, entries, kind)
-        answer = self._send("POST", f"{self.base_url}/", JSON_BODY, bundle)
-        if answer.status_code != 200:
-            raise UnknownOutcome(f"HTTP {settled_reply(self._reply(answer)).status}")
-        replies = replies_of(object_of(answer), len(entries), kind, self.profile.not_done)
+        replies = replies_of(self._bundle(bundle), len(entries), kind, self.profile.not_done)
         return [reply.of_type(resource_type) for reply in replies]
 
     def exchange(self, entries: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:
         """Send one Bundle of a kind; return the entries of its answer, in order. Raises as `create_all` does."""
         bundle = {"resourceType": "Bundle", "type": kind, "entry": list(entries)}
-        answer = self._send("POST", f"{self.base_url}/", JSON_BODY, json.dumps(bundle).encode())
-        found = (object_of(answer) or {}).get("entry")
-        if answer.status_code != 200 or not isinstance(found, list) or len(found) != len(entries):
-            raise UnknownOutcome(f"HTTP {answer.status_code}")
+        found = (self._bundle(json.dumps(bundle).encode()) or {}).get("entry")
+        if not isinstance(found, list) or len(found) != len(entries):
+            raise UnknownOutcome("the answer does not have all entries")
         return [each if isinstance(each, dict) else {} for each in found]
 
     # -- within
+
+    def _bundle(self, bundle: bytes) -> Body | None:
+        """Send a batch or transaction; return the object in its answer."""
+        answer = self._send("POST", f"{self.base_url}/", JSON_BODY, bundle)
+        if answer.status_code != 200:
+            raise UnknownOutcome(f"HTTP {settled_reply(self._reply(answer)).status}")
+        return object_of(answer)
 
     def _reply(self, answer: httpx.Response) -> Reply:
         return reply_of(answer, self.profile.not_done)

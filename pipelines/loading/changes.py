@@ -7,7 +7,7 @@ written.
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
@@ -38,8 +38,8 @@ class Changes:
     """Changes of resources, made side by side, but only one at a time for each note or encounter. After one has found
     the target unusable, no more are made. Safe to use from several threads.
 
-    confirm: called before each write; raises `LeaseLost` if another loader has the target and may have changed it.
-    owner: decides if a resource is the record's.
+    confirm: called before each write and bundle; raises `LeaseLost` if another loader has the target and may have
+    changed it. owner: decides if a resource is the record's.
     """
 
     def __init__(self, client: FhirClient, confirm: Callable[[], None], owner: Owner) -> None:
@@ -77,47 +77,61 @@ class Changes:
         self, changes: Sequence[Change], state: str, bundle: str | None, pool: ThreadPoolExecutor
     ) -> list[PostResult]:
         """Make changes of different resources: together if the target takes bundles, then the others one by one."""
-        by_id = {change[0].resource_id: change for change in changes}
-        done = self._together(by_id, state, bundle) if bundle and changes else {}
-        return list(
-            pool.map(
-                lambda made, wanted: done.get(made.resource_id) or self._write(made, wanted, state),
-                *zip(*changes, strict=True),
-            )
-        )
+        done = self._together(changes, bundle) if bundle and changes and not self._unusable else {}
 
-    def _together(self, changes: Mapping[str, Change], state: str, kind: str) -> dict[str, PostResult]:
+        def result_of(made: KnownResource, wanted: Wanted) -> PostResult:
+            if done.get(made):
+                return PostResult(RowResult(state, made.resource_id, 200))
+            return self._write(made, wanted, state, unclear=made in done)
+
+        return list(pool.map(result_of, *zip(*changes, strict=True)))
+
+    def _together(self, changes: Sequence[Change], kind: str) -> dict[KnownResource, bool]:
         """Change resources with two bundles of a kind: the first reads them, the second writes those that are
         unchanged since.
 
-        changes: by the resource's id.
-
         Returns:
-            The certain results by id. All others (changed meanwhile, gone, another's, without a clear answer) are
-                missing: change each by itself. If one write of the bundle was refused, all are missing: an answer is
-                recognized only by the resource in it, so it is unknown which one was refused.
+            True for each resource that surely is as wanted, False for each that may be. All others (changed meanwhile,
+                gone, another's) surely are as they were. Change all but the first by themselves. If one write of the
+                bundle was refused, none is sure: an answer is recognized only by the resource in it, so it is unknown
+                which one was refused.
         """
-        urls = [f"{self._type}/{name}" for name in changes]
+        urls = [f"{self._type}/{made.resource_id}" for made, _ in changes]
         try:
-            read = self._client.exchange([{"request": {"method": "GET", "url": url}} for url in urls], kind)
+            read = self._exchange([{"request": {"method": "GET", "url": url}} for url in urls], kind)
             found = {str(as_object(each.get("resource")).get("id")): each for each in read if _etag(each)}
             bodies = {
-                name: wanted(found[name]["resource"])
-                for name, (made, wanted) in changes.items()
-                if name in found and not self._owner.why_not(made, found[name]["resource"])
+                made: wanted(found[made.resource_id]["resource"])
+                for made, wanted in changes
+                if made.resource_id in found and not self._owner.why_not(made, found[made.resource_id]["resource"])
             }
-            self._confirm()
-            entries = [self._put(name, body, found[name]) for name, body in bodies.items() if body is not None]
-            written = self._client.exchange(entries, kind) if entries else []
         except (NoResult, LeaseLost):
             return {}  # the single changes find out what is wrong
+        entries = [self._put(made, body, found[made.resource_id]) for made, body in bodies.items() if body is not None]
+        try:
+            written = self._exchange(entries, kind) if entries else []
+        except UnknownOutcome:
+            written = [{}]
+        except (NoResult, LeaseLost):
+            return {made: True for made, body in bodies.items() if body is None}
         all_are = all(_status(each) == "200" for each in written)
-        done = (name for name, body in bodies.items() if body is None or all_are)
-        return {name: PostResult(RowResult(state, name, 200)) for name in done}
+        return {made: body is None or all_are for made, body in bodies.items()}
 
-    def _write(self, made: KnownResource, wanted: Wanted, state: str) -> PostResult:
+    def _exchange(self, entries: Sequence[Body], kind: str) -> list[Body]:
+        """Send a bundle, again after each pause that the target asks for."""
+        attempts = Attempts(self._client.patience)
+        while True:
+            self._confirm()
+            try:
+                return self._client.exchange(entries, kind)
+            except NotDone as error:
+                if error.retry_after is None or not attempts.next(error.retry_after):
+                    raise
+
+    def _write(self, made: KnownResource, wanted: Wanted, state: str, unclear: bool) -> PostResult:
+        """Make one change. unclear: True if it may have been made already."""
         client, resource_id = self._client, made.resource_id
-        attempts, unclear = Attempts(client.patience), False
+        attempts = Attempts(client.patience)
         while not self._unusable:
             try:
                 found = client.read_as_of(self._type, resource_id)
@@ -177,9 +191,9 @@ class Changes:
             return None
         return self._merged(now, status) if self._type == "Task" else now | status
 
-    def _put(self, resource_id: str, body: Body, read: Body) -> Body:
+    def _put(self, made: KnownResource, body: Body, read: Body) -> Body:
         """Return the bundle entry that writes a resource if it still is as it was read."""
-        request = {"method": "PUT", "url": f"{self._type}/{resource_id}", "ifMatch": _etag(read)}
+        request = {"method": "PUT", "url": f"{self._type}/{made.resource_id}", "ifMatch": _etag(read)}
         return {"resource": body, "request": request}
 
 

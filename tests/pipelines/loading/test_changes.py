@@ -40,7 +40,8 @@ class Target:
         self.bodies, self.names = bodies, names or {}
         self.patience = RetryPauses(3, sleep=lambda _: None)
         self.lock, self.at_work, self.doubled = threading.Lock(), Counter[str](), 0
-        self.reads = self.writes = 0
+        self.reads = self.writes = self.bundles = 0
+        self.of_bundles = list[Exception | None]()
         self.failure: Exception | None = None
         self.answers, self.sent, self.answered = list[Exception | None](), list[Body](), dict[str, str]()
         self.meet: Callable[[], object] = lambda: threading.Event().wait(HOLD_SECONDS)
@@ -68,6 +69,9 @@ class Target:
 
     def exchange(self, entries: Sequence[Body], _: str) -> list[Body]:
         """One entry after another, as `bodies` and `answered` have them."""
+        self.bundles += 1
+        if failure := self.of_bundles.pop(0) if self.of_bundles else None:
+            raise failure
         self.sent += entries
         names = [each["request"]["url"].rpartition("/")[2] for each in entries]
         if entries[0]["request"]["method"] == "GET":
@@ -87,7 +91,8 @@ def take_back_all(target: Target, at_once: int) -> list[Any]:
 
 def together(changes: Changes, made: Sequence[KnownResource]) -> set[str]:
     """Take back with two bundles; return the ids of what surely was taken back."""
-    return {*changes._together({each.resource_id: (each, changes._taken_back) for each in made}, "undone", "batch")}
+    done = changes._together([(each, changes._taken_back) for each in made], "batch")
+    return {made.resource_id for made, surely in done.items() if surely}
 
 
 @pytest.mark.parametrize(
@@ -165,8 +170,11 @@ def test_a_loader_that_lost_its_lease_takes_nothing_back() -> None:
         posted = changes_of(target, lost).take_back([KnownResource(each, "", ()) for each in target.bodies], None, pool)
     assert posted == [PostResult(RowResult("planned", each), "another loader has the target") for each in target.bodies]
     assert (target.reads, target.writes) == (1, 0)
-    target.bodies = {"r": read("r")}
-    assert together(changes_of(target, lost), [KnownResource("r", "", ())]) == set()
+    target.bodies, held = {"r": read("r")}, iter([True])
+    assert (
+        together(changes_of(target, lambda: None if next(held, False) else lost()), [KnownResource("r", "", ())])
+        == set()
+    )
     assert [each["request"]["method"] for each in target.sent] == ["GET"]
 
 
@@ -192,6 +200,45 @@ def test_a_bundle_takes_back_only_unchanged_resources_and_reports_only_certain_o
     assert written["resource"] == target.bodies["r"]["resource"] | {"status": "entered-in-error"}
     target.answered["r"] = "412"
     assert together(changes, made) == {"done"}
+
+
+def in_bundles(target: Target, *made: KnownResource, shown: bool = False) -> list[PostResult]:
+    changes = Changes(cast(FhirClient, target), lambda: None, Owner(Identity("s", "QuestionnaireResponse"), shown))
+    with ThreadPoolExecutor(1) as pool:
+        return changes.take_back(made, "batch", pool)
+
+
+def test_of_two_records_with_one_id_only_that_which_the_resource_is_of_is_taken_back() -> None:
+    """LEDGER-08: a restored target gave the id again."""
+    target = Target({"r": {**read("r", identifier={"system": "urn:chartferry:s:QuestionnaireResponse", "value": "b"})}})
+    first, last = (
+        each.result.state for each in in_bundles(target, *(KnownResource("r", value, ()) for value in "ab"), shown=True)
+    )
+    assert (first, last) == ("refused", "undone")
+
+
+@pytest.mark.parametrize(
+    ("failure", "state"),
+    [(UnknownOutcome("HTTP 500"), "in_doubt"), (NotSent("no connection"), "planned"), (NotDone(Reply(429)), "planned")],
+    ids="unclear, away, not done".split(", "),
+)
+def test_after_a_bundle_without_an_answer_what_it_wrote_is_in_doubt_if_the_target_goes_away(
+    failure: Exception, state: str
+) -> None:
+    """LEDGER-01"""
+    target = Target({"r": read("r"), "s": read("s", "404")})
+    target.of_bundles, target.failure = [None, failure], NotSent("no connection")
+    posted = in_bundles(target, *(KnownResource(name, "", ()) for name in "rs"))
+    assert [each.result.state for each in posted] == [state, "planned"]
+
+
+def test_bundles_wait_as_long_as_the_target_asks_and_are_sent_again() -> None:
+    """One by one, all would go to a target that has too many requests."""
+    target, waited = Target({"r": read("r")}), list[float]()
+    target.patience = RetryPauses(3, sleep=waited.append)
+    target.of_bundles = [NotDone(Reply(429, retry_after=7.0)), None] * 2
+    [posted] = in_bundles(target, KnownResource("r", "", ()))
+    assert (posted.result.state, target.bundles, target.writes, waited) == ("undone", 4, 0, [7.0, 7.0])
 
 
 @pytest.mark.parametrize("failure", [NotSent("no connection"), UnknownOutcome("HTTP 500")], ids=["away", "in trouble"])
