@@ -11,6 +11,9 @@ import orjson
 import pytest
 
 from fhir_service.interface.billing import Charge, allocate, in_order
+from fhir_service.interface.json_text import parse_json
+from fhir_service.reference.claims import charge
+from pipelines.loading.balances import _charge
 from pipelines.reports.changed_resources import sweep_changes
 from pipelines.reports.readings import note_reading
 from pipelines.reports.service_data import CHARGES, PATIENT, PATIENTS, WithoutNames, forget_patients, keep_told
@@ -121,6 +124,36 @@ def test_the_computed_payments_of_claims_equal_the_allocation_of_the_service_in_
     read(world, *chance.sample(resources, len(resources)))
     world.publish()
     assert dict(world.rows("SELECT claim_id, paid FROM claim_balance")) == expected
+
+
+def test_service_import_and_tables_agree_on_the_charge_of_a_claim(world: World) -> None:
+    """REPORT-28, PAY-BALANCE-02, PAY-BALANCE-03, PAY-BALANCE-04: its total, else net or price times quantity, factor"""
+    chance = random.Random(8)
+
+    def money() -> dict[str, Any]:
+        return {"value": chance.randrange(0, 900, 4) / 100, "currency": chance.choice(["USD"] * 9 + ["CHF"])}
+
+    def some(**fields: Any) -> dict[str, Any]:
+        return {name: value for name, value in fields.items() if chance.random() < 0.6}
+
+    claims, expected = [], dict[str, Decimal]()
+    for number in range(200):
+        items = [
+            some(net=money(), unitPrice=money(), quantity={"value": chance.choice([0, 0.5, 3])}, factor=0.5)
+            for _ in range(chance.randint(1, 3))
+        ]
+        one = claim(f"c{number}", 0, status=chance.choice(["active", "active", "active", "draft"]), item=items)
+        one |= {"total": money() if chance.random() < 0.2 else {}}
+        claims.append(one)
+        flaws: list[Any] = []
+        told = charge(parse_json(orjson.dumps(one).decode()), flaws)
+        cents = told.cents if told and not flaws else 0
+        assert _charge(one) == cents
+        expected |= {one["id"]: Decimal(cents) / 100} if cents else {}
+    read(world, *claims)
+    world.publish()
+    assert dict(world.rows("SELECT claim_id, charged FROM claim_balance")) == expected
+    assert len(expected) > 50
 
 
 ALL_OF = "SELECT patient_id, sex, birth_years FROM patient"
