@@ -66,7 +66,7 @@ def _take_all_back(book: Book, old: Mapping[FormerVersion, KnownResource]) -> No
         for each, ids in there.items()
         if len(ids) == 1 and ids[0] != each.resource_id
     }
-    gone = [each for each, ids in there.items() if refused[each] in NOT_THERE and {*ids} <= {each.resource_id}]
+    gone = [each for each, ids in there.items() if refused[each] in NOT_THERE and not ids]
     withdrawn(book.load.ledger, book.load.batch.target, gone, "gone")
     left = len(refused) - len(gone) - len(moved) + len(_take_back(book, moved))
     if left:

@@ -65,8 +65,8 @@ def test_a_superseded_response_that_moved_is_taken_back_where_it_is(work):
     old = moved(work, resource_of(work))
     others = give_to_another(resource_of(work))
     work.target.refused_parameters = {"identifier"}
-    work.run([response(1, text="no")], "two")
-    assert (old["status"], work.table("former")[0]["fate"]) == ("completed", "standing")
+    loaded = work.run([response(1, text="no")], "two")
+    assert (old["status"], fate(work), loaded.is_cut_short) == ("completed", "standing", True)
     work.target.refused_parameters = set()
     work.run([response(1, text="no")], "two", resuming=False)
     assert work.target.stored["moved"]["status"] == "entered-in-error"
@@ -95,11 +95,16 @@ def test_a_superseded_response_without_an_identifier_stays_in_force_until_it_has
     assert work.progress.lines == [f"1 {LEFT}"]
 
 
-@pytest.mark.parametrize("work", [SAYS], indirect=True, ids=["another make"])
-@pytest.mark.parametrize("again", [False, True], ids=["deleted", "id given again"])
+@pytest.mark.parametrize(
+    ("work", "again"),
+    [(SAYS, False), (SAYS, True), ((), False)],
+    indirect=["work"],
+    ids=["deleted", "id given again", "deleted, bare"],
+)
 def test_a_superseded_response_that_is_not_there_is_gone(work, again):
     """LEDGER-08: nothing is said, and no later load looks for it."""
     work.follow("answers", "supersede")
+    work.target.refused_parameters = set() if work.target.says else {"identifier"}
     work.run([response(1), response(2)], "one")
     old, other = resource_of(work), resource_of(work, "k2")
     if again:
@@ -111,18 +116,20 @@ def test_a_superseded_response_that_is_not_there_is_gone(work, again):
 
 
 @pytest.mark.parametrize("work", [SAYS], indirect=True, ids=["another make"])
-@pytest.mark.parametrize("case", ["several", "refused there", "refused where it was"])
+@pytest.mark.parametrize("case", ["several", "refused there", "refused where it was", "found by searches alone"])
 def test_superseded_responses_that_cannot_be_taken_back_are_counted_in_one_sentence(work, case):
     """LEDGER-08"""
     work.follow("answers", "supersede")
     work.run([response(1), response(2)], "one")
     for key in ("k1", "k2"):
         old = resource_of(work, key)
-        if case != "refused where it was":
+        if case in ("several", "refused there"):
             del work.target.stored[old["id"]]
             names = [f"{key}-{at}" for at in range(2 if case == "several" else 1)]
             work.target.stored |= {name: {**old, "id": name} for name in names}
     work.target.put_faults = ["refused"] * 2
+    if case == "found by searches alone":
+        work.target.shown = lambda _: None
     before = {name: dict(body) for name, body in work.target.stored.items()}
     work.run([response(1, text="no"), response(2, text="no")], "two")
     assert {name: work.target.stored[name] for name in before} == before

@@ -181,7 +181,10 @@ def test_a_superseded_response_that_a_killed_run_left_is_taken_back_by_the_next_
         patched.setattr("pipelines.loading.stage.take_back_superseded", killed)
         with pytest.raises(Killed):
             work.run([response(1, text="no")], "answers-2")
+    work.target.faults = ["busy"] * 20
+    assert work.run([response(2)], "answers-3").unusable, "nothing more is asked of it"
     assert [body["status"] for body in work.target.stored.values()] == ["completed", "completed"]
+    work.target.faults = []
     work.run([response(1, text="no")], "answers-2")
     assert [body["status"] for body in work.target.stored.values()] == ["entered-in-error", "completed"]
 
