@@ -77,7 +77,7 @@ class Changes:
         self, changes: Sequence[Change], state: str, bundle: str | None, pool: ThreadPoolExecutor
     ) -> list[PostResult]:
         """Make changes of different resources: together if the target takes bundles, then the others one by one."""
-        done = self._together(changes, bundle) if bundle and changes and not self._unusable else {}
+        done = self._together(changes, bundle) if bundle and not self._unusable else {}
 
         def result_of(made: KnownResource, wanted: Wanted) -> PostResult:
             if done.get(made):

@@ -153,6 +153,14 @@ def test_a_change_is_made_refused_or_tried_again(
     assert (posted.result.state, posted.result.status, posted.unusable, target.writes) == (state, status, None, writes)
 
 
+def test_a_write_that_is_of_no_use_a_second_time_ends_the_changes() -> None:
+    """CLI-CMD-10: as where the secret of the client is wrong."""
+    target = Target({"r": response()})
+    target.answers = [NotSent("no token", final=True)]
+    [posted] = take_back_all(target, 1)
+    assert (posted.result, bool(posted.unusable), target.writes) == (RowResult("planned", "r"), True, 1)
+
+
 def test_taking_back_a_missing_or_already_withdrawn_response_writes_nothing() -> None:
     target = Target({"gone": {}, "done": response() | {"status": "entered-in-error"}})
     gone, done = (each.result for each in take_back_all(target, 1))
