@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import chain
 
-from sqlalchemy import bindparam, delete, select
+from sqlalchemy import bindparam, delete, func, select
 
 from pipelines.ledger import states
 from pipelines.ledger import tables as t
@@ -141,18 +141,15 @@ def _before(
 
 @verb
 def forget_sightings(ledger: LedgerAccess, target: str, resource_type: str) -> None:
-    """Remove the sightings of patients who have no undecided record."""
+    """Remove the sightings of patients without an undecided record, and those for records without a patient alike."""
     record, sighting = t.record.c, t.sighting.c
-    undecided = (
-        select(record.patient_id)
-        .where(record.target == target, record.resource_type == resource_type, record.state.in_(states.UNDECIDED))
-        .where(record.patient_id.is_not(None))
+    undecided = select(func.coalesce(record.patient_id, "")).where(
+        record.target == target, record.resource_type == resource_type, record.state.in_(states.UNDECIDED)
     )
     ledger.execute(
         delete(t.sighting).where(
             sighting.target == target,
             sighting.resource_type == resource_type,
-            sighting.patient_id != "",
             sighting.patient_id.not_in(undecided),
         )
     )

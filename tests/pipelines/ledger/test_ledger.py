@@ -7,12 +7,12 @@ import pytest
 import sqlalchemy as sa
 
 from pipelines.ledger import tables as t
-from pipelines.ledger.doubts import undecided
+from pipelines.ledger.doubts import forget_sightings, undecided
 from pipelines.ledger.former_versions import intend_change, plan_anew, restore
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.reject_state import close_answered
-from pipelines.ledger.rows import KnownRecord, Outcome, Reason, Reject, Repeat, reject_id
+from pipelines.ledger.rows import KnownRecord, Outcome, Reason, Reject, Repeat, Sighting, reject_id
 from pipelines.ledger.standing import undone_at
 from pipelines.ledger.states import RowState
 from pipelines.ledger.tables import LedgerError
@@ -330,3 +330,16 @@ def test_tables_are_read_in_chunks_with_fixed_types_as_of_one_moment(
         reader = after.reader("record", ["key", "line", "resource_id"])
         assert [f"{f.name} {f.type}" for f in reader.schema] == ["key string", "line int64", "resource_id string"]
         assert sorted(r["line"] for r in reader.read_all().to_pylist()) == [2, 3, 4, 5, 6]
+
+
+def test_what_was_seen_before_rows_were_sent_is_forgotten_once_no_such_row_is_undecided(ledger: Ledger) -> None:
+    """LEDGER-06: of each patient, and of the rows without one."""
+    seen = [Sighting(patient, ledger.now(), 0, "id-1") for patient in ("p1", "p2", "")]
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent("k1"), intent("k2", 3)._replace(patient_id=None)], seen)
+    left = []
+    for key in ("k2", "k1"):
+        forget_sightings(ledger, TARGET, OF[1])
+        left.append({row["patient_id"] for row in ledger.tables()["sighting"].to_pylist()})
+        ledger.settle(TARGET, *OF, [Outcome(key, 1, "created", f"id-{key}")])
+    assert left == [{"p1", ""}, {"p1"}]
