@@ -7,7 +7,7 @@ target is read whole.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -253,6 +253,6 @@ def _cents(body: dict[str, Any]) -> int | None:
         cents = Decimal(str(body["amount"]["value"])) * 100
         if abs(cents) < MOST_CENTS:
             return int(cents) if cents == int(cents) else None
-    except (KeyError, TypeError, ArithmeticError, InvalidOperation, ValueError):
+    except (KeyError, TypeError, ArithmeticError, ValueError):
         return None
     raise UnknownOutcome(f"PaymentNotice/{body['id']}: its amount is too large")

@@ -38,9 +38,7 @@ WITH loaded AS (
     FROM import_row
     WHERE state NOT IN ('unchanged', 'skipped', 'refused') AND resource_type = 'PaymentNotice'
     UNION ALL BY NAME
-    SELECT
-        *,
-        'PaymentNotice' AS resource_type
+    SELECT *
     FROM waiting_payment
 ),
 
@@ -185,7 +183,6 @@ one AS (
         ON every_record.target = ledger_batch.target AND every_record.batch_id = ledger_batch.batch_id
     WHERE
         every_record.target IN (SELECT target FROM this_publication)
-        AND every_record.resource_type = 'PaymentNotice'
         AND every_record.amount IS NOT NULL
     QUALIFY
         row_number() OVER (
@@ -213,7 +210,7 @@ latest_of_key AS (
         reject_id
     FROM ledger_reject
     -- An open one is a change of a payment that was sent, and was not corrected to it.
-    WHERE resource_type = 'PaymentNotice' AND source_key IS NOT NULL AND state IN ('resubmitted', 'closed')
+    WHERE resource_type = 'PaymentNotice' AND state IN ('resubmitted', 'closed')
     QUALIFY
         row_number() OVER (PARTITION BY target, source, source_key ORDER BY last_seen_at DESC, reject_id DESC) = 1
 )
