@@ -45,7 +45,7 @@ def allocate(cents: int, charges: list[Charge], claim: str | None = None) -> lis
 
     Yield each charge that it reaches, and the cents. What is left over waits for later charges.
     """
-    if claim and charges and charges[0].claim != claim:
+    if claim:
         charges = sorted(charges, key=lambda charge: charge.claim != claim)
     rows = []
     for charge in charges:

@@ -126,6 +126,14 @@ CASES: dict[str, tuple[list[Step], str]] = {
     "its key, taken back": ([WRONG, comes_to("c", 5, "k1"), taken_back("k1")], "open"),
     "another key": ([WRONG, comes_to("c", 5, "k2")], "open"),
     "its content, of an earlier file": ([set_aside("b", 2, "k1", "h1"), comes_to("a", 5, "k1")], "closed"),
+    "its content, of an earlier file, refused": (
+        [set_aside("b", 2, "k1", "h1"), comes_to("a", 5, "k1", "refused")],
+        "open",
+    ),
+    "its content, of an earlier file, taken back": (
+        [set_aside("b", 2, "k1", "h1"), comes_to("a", 5, "k1"), taken_back("k1")],
+        "open",
+    ),
     "its content, before it was set aside": ([comes_to("a", 5, "k1"), set_aside("b", 2, "k1", "h1")], "open"),
     "other content, of an earlier file": ([set_aside("b", 2, "k1", "h2"), comes_to("a", 5, "k1")], "open"),
     "its own line, tried anew": ([set_aside("b", 2, None), read_anew("b"), comes_to("b", 2, "k1")], "closed"),

@@ -53,6 +53,8 @@ def test_a_copayment_reaches_its_own_claim_first(owed: list[Charge], cents: int,
     own = data.draw(st.sampled_from(owed))
     rows = allocate(cents, owed, own.claim)
     assert rows[0] == (own, min(cents, own.cents))
+    others = [charge for charge in owed if charge is not own]
+    assert [charge for charge, _ in rows[1:]] == others[: len(rows) - 1]
 
 
 def test_a_balance_is_charges_less_payments() -> None:
