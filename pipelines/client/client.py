@@ -244,7 +244,7 @@ class FhirClient:
         resource_type: str,
         params: Mapping[str, str] | None = None,
         wishes: Mapping[str, str] = NONE,
-        at_once: int = 0,
+        at_once: int = 1,
     ) -> Iterator[Body]:
         """Yield the bundles of a search, by following `next` links only.
 

@@ -2,8 +2,8 @@
 
 Counts alone do not show it. If a resource that was read disappears and another one comes at the end, the pages move
 up: one resource is then on no page, and the count is unchanged. So a link whose offset counts resources is followed
-from one resource earlier. A page without any resource of the page before has moved up. Pages are read one by one when
-wanted, or ahead.
+from one resource earlier. A page without any resource of the page before has moved up. Pages are asked for while
+others are processed.
 """
 
 import re
@@ -58,7 +58,7 @@ class PageTurning:
         found = self._named.search(link or "")
         if link is None or found is None or total is None or not (step := int(found[2])):
             return
-        apart = int(self._counts(found, 0, first))
+        apart = int(self._counts(found, 0, len(self._entries(first))))
         for at in range(step - apart, total - apart, step - apart):
             yield _with(link, found, at)
 
@@ -74,15 +74,16 @@ class PageTurning:
         Raises `IncompleteSearch` if a page should overlap the one before and does not, `UnknownOutcome` if links have
         no end.
         """
-        here = {name for name in map(_named, self._entries(page)) if name}
+        entries = self._entries(page)
+        here = {name for name in map(_named, entries) if name}
         self._read += len(here)
         if type(total := page.get("total")) is int:
             self._counted = max(self._counted, total)
-        if link := self._turned(page, here):
+        if link := self._turned(page, here, len(entries)):
             self._check_end(link, here)
         return link
 
-    def _turned(self, page: Body, here: set[str]) -> str | None:
+    def _turned(self, page: Body, here: set[str], held: int) -> str | None:
         if self._overlaps and here.isdisjoint(self._last):
             raise IncompleteSearch("its pages moved while they were read")
         self._last = here
@@ -91,7 +92,7 @@ class PageTurning:
         if link is None or found is None:
             self._overlaps = False
             return link
-        self._overlaps = self._counts(found, self._at, page)
+        self._overlaps = self._counts(found, self._at, held)
         self._at = int(found[2]) - self._overlaps
         return _with(link, found, self._at) if self._overlaps else link
 
@@ -120,9 +121,8 @@ class PageTurning:
         self._at += 1
         return self._given
 
-    def _counts(self, found: re.Match[str], at: int, page: Body) -> bool:
+    def _counts(self, found: re.Match[str], at: int, held: int) -> bool:
         """True if a link's offset is that of the page plus its number of resources, which must be several."""
-        held = len(self._entries(page))
         return held > 1 and int(found[2]) == at + held
 
     def _entries(self, page: Body) -> list[Any]:
@@ -207,7 +207,7 @@ def whole_search(pages: Iterable[Body], resource_type: str) -> Iterator[Body]:
 
 
 def pages_of(
-    get: Callable[[str], Body], page: Body, resource_type: str, offset: str, at_once: int = 0
+    get: Callable[[str], Body], page: Body, resource_type: str, offset: str, at_once: int = 1
 ) -> Iterator[Body]:
     """Yield the first page of a search and those that its `next` links lead to.
 
@@ -215,20 +215,17 @@ def pages_of(
     addresses computed from the first page, as long as the links agree. Raises as `get` and `PageTurning.turn` do.
     """
     turning = PageTurning(offset, resource_type)
-    with threads(max(at_once, 1), "page") as pool:
+    with threads(at_once, "page") as pool:
         ahead = _Ahead(pool, get, turning.others(page) if at_once > 1 else iter(()), at_once)
         while True:
             shown = turning.new(page)
-            if not at_once:
-                yield shown
             link = turning.turn(page)
-            if at_once:
-                ahead.ask(link)
-                yield shown
+            ahead.ask(link)
+            yield shown
             if not link:
                 return
             try:
-                page = ahead.take() if at_once else get(link)
+                page = ahead.take()
             except RequestRefused:
                 if (given := turning.as_given()) is None:
                     raise

@@ -158,7 +158,7 @@ class Balances:
 
     def _all(self, kind: str, params: dict[str, str]) -> Iterator[Body]:
         try:
-            yield from whole_search(self._client.pages(kind, params, LARGE, at_once=1), kind)
+            yield from whole_search(self._client.pages(kind, params, LARGE), kind)
         except NoResult as error:
             raise BalancesUnknown(f"{kind} could not be read for the balances ({error})") from None
 

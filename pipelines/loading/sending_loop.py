@@ -7,7 +7,6 @@ from math import inf
 
 from pipelines.client.pace import CircuitBreaker
 from pipelines.client.steps import Step
-from pipelines.home.garbage_collection import seldom
 from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake
 from pipelines.loading.lookup import BY_ITSELF, PatientLookups
@@ -40,19 +39,17 @@ class Carrier:
     def send(self) -> None:
         """Send rows in doubt from before, then the other rows, then rows that new doubts held up."""
         book, promised, rows = self._book, self._book.load.step, self._intake.rows_to_send()
-        with seldom():
-            if promised.conditional and not promised.repeats and not book.notes:
-                prove_first_rows(book, rows, self._why)
-            if not book.loaded.unusable:
-                self._carry(rows)
+        if promised.conditional and not promised.repeats and not book.notes:
+            prove_first_rows(book, rows, self._why)
+        if not book.loaded.unusable:
+            self._carry(rows)
         self._intake.write_unchanged()
         self.go_on()
 
     def go_on(self) -> None:
         """Settle new doubts; send the rows that they held up, and payments that waited for answers to others."""
         while self._has_more():
-            with seldom():
-                self._carry(self._intake.rows_to_send())
+            self._carry(self._intake.rows_to_send())
 
     def _carry(self, rows: Iterator[AcceptedRow]) -> None:
         """Send rows at the book's present step."""

@@ -11,6 +11,7 @@ from fhir_service.interface.datatypes import ID_PATTERN
 from pipelines.client.replies import UnknownOutcome, resources_of, total_of
 from pipelines.client.shapes import objects_in
 from pipelines.client.whole import PageTotals
+from pipelines.home.counted import counted
 
 RESOURCE = "DiagnosticReport"
 FHIR_ID = re.compile(ID_PATTERN)
@@ -46,9 +47,10 @@ class PageReader:
     def disagreement(self) -> str:
         """Return why the pages are incomplete; empty if they are complete."""
         if self._counts.shrank:
-            return f"{self.noun} went away while its {self.pages} pages were read"
+            return f"{self.noun} went away while they were read"
         if self.total != len(self._seen):
-            return f"the target counts {self.total} {self.noun} and its {self.pages} pages held {len(self._seen)}"
+            held = f"{counted(self.pages, 'page')} held {len(self._seen)}"
+            return f"the target counts {self.total} {self.noun} and its {held}"
         return ""
 
     def moved(self) -> None:

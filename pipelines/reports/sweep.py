@@ -7,12 +7,12 @@ first seen, when its content changed, and when it was gone. Pages are checked, n
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import duckdb
 import orjson
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from fhir_service.paths import exists
 from pipelines.client.replies import NoResult
-from pipelines.client.whole import IncompleteSearch
+from pipelines.client.whole import AT_ONCE, LARGE, NONE, IncompleteSearch
 from pipelines.home import arrow
 from pipelines.home.files import locked, replace_whole, session, write_whole
 from pipelines.home.spill import ParquetWriter, is_whole
@@ -53,6 +53,27 @@ class SearchesPages(Protocol):
     """The part of the client that the sweep uses: yield the bundles of a search, by following `next` links only."""
 
     def pages(self, resource_type: str) -> Iterable[dict[str, Any]]: ...
+
+
+class Searches(Protocol):
+    """The part of the client that is used; see `FhirClient.pages`."""
+
+    def pages(
+        self, resource_type: str, params: Mapping[str, str] | None, wishes: Mapping[str, str], at_once: int
+    ) -> Iterator[dict[str, Any]]: ...
+
+
+class WholeReads(NamedTuple):
+    """The searches of a client for whole types: several pages are asked for at once. in_large_pages: True to wish for
+    pages of the target's largest size.
+    """
+
+    client: Searches
+    in_large_pages: bool = False
+
+    def pages(self, resource_type: str, params: Mapping[str, str] | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the bundles of a search."""
+        return self.client.pages(resource_type, params, LARGE if self.in_large_pages else NONE, AT_ONCE)
 
 
 @dataclass(frozen=True)

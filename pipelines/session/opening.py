@@ -8,7 +8,7 @@ from typing import Any
 from pipelines.client.pace import pace_of, retention_of
 from pipelines.feeds.files.catalog import Catalog, home_catalog
 from pipelines.home import traces
-from pipelines.home.counted import counted
+from pipelines.home.garbage_collection import seldom
 from pipelines.home.inbox import Inbox
 from pipelines.home.preparing import prepare_home
 from pipelines.home.progress import Progress
@@ -43,13 +43,12 @@ def open_session(
         progress.say(lacking)
     catalog = home_catalog(home, environ, feed_folders)
     with (
+        seldom(),
         connect(home, environ, insecure, progress.say, begun) as connection,
         closing(open_ledger(home, environ, anew)) as ledger,
     ):
         if taken := ledger.take_up_journal(home):
-            progress.say(
-                f"the ledger was older than the copies of its journal, which had {counted(taken, 'more line')}"
-            )
+            progress.say(f"the ledger was older than the copies of its journal (lines that it lacked: {taken:,})")
         inbox = Inbox.of(home, environ)
         settings = {"progress": progress, "strict": strict, "pace": pace, "keep_days": keep_days, "why": why}
         settings |= {"copies_to": environ.get(COPIES) or None}

@@ -16,7 +16,7 @@ from pipelines.reports.readings import RESULTS, Reading, note_not_shown, note_re
 from pipelines.reports.results import INCLUDE, RESULT, SearchesById, sweep_including, sweep_results, with_results
 from pipelines.reports.service_data import CHARGES, PATIENT, PATIENTS, WithoutNames, forget_patients, keep_told
 from pipelines.reports.settings import wants_patients
-from pipelines.reports.sweep import QUESTIONNAIRE, Sweep, now, sweep
+from pipelines.reports.sweep import QUESTIONNAIRE, Sweep, WholeReads, now, sweep
 from pipelines.reports.tables import readable_tables
 from pipelines.reports.words import keep_names
 from pipelines.session.needed_reads import reading
@@ -70,7 +70,9 @@ def _patients(session: Session, is_asked_for: bool) -> Reading:
     if session.connection.tell:
         keep_told(session.connection.tell, session.home, session.target, PATIENTS)
         return Reading.READ
-    return _searched(session, PATIENT, is_asked_for, WithoutNames(session.connection.client))
+    return _searched(
+        session, PATIENT, is_asked_for, WithoutNames(WholeReads(session.connection.client, in_large_pages=True))
+    )
 
 
 def _viewed(resource_type: str, session: Session, is_asked_for: bool) -> Reading:
@@ -88,7 +90,7 @@ def _searched(session: Session, resource_type: str, is_asked_for: bool, client: 
 def read_changes(session: Session, resource_type: str, is_asked_for: bool, client: SearchesById | None = None) -> bool:
     """Read the resources of a type, or only their changes; return False if that was not due."""
     dated = resource_type in session.connection.capabilities.dated
-    client = client or session.connection.client
+    client = client or WholeReads(session.connection.client, in_large_pages=True)
     return sweep_changes(client, session.home, session.target, resource_type, dated, is_asked_for)
 
 
@@ -134,10 +136,10 @@ def reports_swept(session: Session) -> Iterator[tuple[Sweep, Path | None]]:
     able = session.connection.capabilities
     if INCLUDE not in able.includes or RESULT not in able.searched:
         with reading(RESOURCE):
-            swept = sweep(client, home, target)
+            swept = sweep(WholeReads(client), home, target)
         yield swept, None
         return
-    with with_results(client, home) as including:
+    with with_results(WholeReads(client), home) as including:
         with reading(RESOURCE):
             swept = sweep_including(including, home, target)
         yield swept, including.file if exists(including.file) else None

@@ -16,7 +16,6 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pipelines.home.garbage_collection import seldom
 from pipelines.home.scratch import workspace
 
 Chunk = TypeVar("Chunk")
@@ -152,5 +151,5 @@ class HelperProcess:
 def at_work(folder: Path, size: int, processes: int | None) -> Iterator[tuple[Path, SideBySide]]:
     """Yield a temporary subfolder, removed at the end, and the processes that work on a file of so many bytes."""
     helpers = processes_for(size) if processes is None else processes
-    with seldom(), workspace(folder) as inner, SideBySide(helpers) as work:
+    with workspace(folder) as inner, SideBySide(helpers) as work:
         yield inner, work

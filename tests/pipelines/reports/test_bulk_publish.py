@@ -126,7 +126,7 @@ class Failing(Target):
         super().__init__(REPORTS)
         self.failing = failing
 
-    def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
+    def pages(self, resource_type: str, params: dict[str, str] | None = None, *_: object) -> Iterator[dict[str, Any]]:
         if resource_type == self.failing:
             raise SweepIncomplete("HTTP 500")
         return super().pages(resource_type, params)

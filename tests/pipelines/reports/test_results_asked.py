@@ -171,7 +171,7 @@ class Including(Paged):
         super().__init__(resources)
         self.most, self.refuses, self.counts_all = most, refuses, counts_all
 
-    def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
+    def pages(self, resource_type: str, params: dict[str, str] | None = None, *_: object) -> Iterator[dict[str, Any]]:
         including = (params or {}).get("_include") == "DiagnosticReport:result"
         by_id = {each["id"]: each for each in self.resources if each["resourceType"] == "Observation"}
         for page in super().pages(resource_type, params):
@@ -262,7 +262,7 @@ class FailingWith(Including):
         super().__init__(resources)
         self.fault, self.at = fails, at
 
-    def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
+    def pages(self, resource_type: str, params: dict[str, str] | None = None, *_: object) -> Iterator[dict[str, Any]]:
         including = "_include" in (params or {})
         for number, page in enumerate(super().pages(resource_type, params), 1):
             if not including or number != self.at:
@@ -316,7 +316,9 @@ def test_a_result_that_a_report_names_by_version_is_read_as_it_is_now(world: Wor
     """REPORT-01: what comes with the report is the version that it names."""
 
     class Versioned(Including):
-        def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
+        def pages(
+            self, resource_type: str, params: dict[str, str] | None = None, *_: object
+        ) -> Iterator[dict[str, Any]]:
             for page in super().pages(resource_type, params):
                 old = [{"resource": result("o1", 1), "search": {"mode": "include"}}]
                 yield {**page, "entry": page["entry"] + (old if "_include" in (params or {}) else [])}
@@ -335,7 +337,9 @@ def test_an_odd_result_beside_reports_is_asked_for_by_id(world: World) -> None:
     """REPORT-02"""
 
     class Odd(Including):
-        def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
+        def pages(
+            self, resource_type: str, params: dict[str, str] | None = None, *_: object
+        ) -> Iterator[dict[str, Any]]:
             for page in super().pages(resource_type, params):
                 odd = [{"resource": {"resourceType": "Observation", "id": "no id of FHIR!"}}]
                 yield {**page, "entry": page["entry"] + (odd if resource_type == "DiagnosticReport" else [])}
