@@ -111,6 +111,8 @@ CASES: dict[str, tuple[list[Step], str]] = {
     "nothing came": ([WRONG], "open"),
     "its key, of a later file": ([WRONG, comes_to("c", 5, "k1")], "closed"),
     "its key, of an earlier file": ([WRONG, comes_to("a", 5, "k1")], "open"),
+    "its key, of its own file": ([WRONG, read_anew("b"), comes_to("b", 3, "k1")], "closed"),
+    "its key, of its own file, and set aside since": ([WRONG, read_anew("b"), comes_to("b", 3, "k1"), WRONG], "open"),
     "its key, before it was set aside": ([comes_to("c", 5, "k1"), WRONG], "open"),
     "its key, refused": ([WRONG, comes_to("c", 5, "k1", "refused")], "open"),
     "its key, in doubt": ([WRONG, comes_to("c", 5, "k1", "in_doubt")], "open"),
@@ -218,6 +220,10 @@ CASES: dict[str, tuple[list[Step], str]] = {
     "the key of a row that was wrong": (
         [WRONG, set_aside("c", 7, "k9", answers=True), comes_to("d", 2, "k9")],
         "closed",
+    ),
+    "the key of a row that was wrong, before it was": (
+        [WRONG, comes_to("d", 2, "k9"), set_aside("c", 7, "k9", answers=True)],
+        "open",
     ),
     "the first key, where a row has another": (
         [WRONG, set_aside("c", 7, "k9", answers=True), comes_to("d", 2, "k1")],
