@@ -245,8 +245,6 @@ def test_a_sequence_of_events_leaves_a_reject_open_or_closed_as_the_case_says(
     for step in steps:
         step(ledger)
         clock.pass_seconds(1)
-    for batch in "abcd":
-        close_answered(ledger, (TARGET, *OF), batch)
     settle_resubmitted(ledger, TARGET)
     [reject, *_] = ledger.tables()["reject"].to_pylist()
     assert (reject["state"], reject["closed_by_batch"] is not None) == (state, state == "closed")
