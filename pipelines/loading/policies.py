@@ -13,11 +13,11 @@ from pipelines.client.replies import NoResult
 from pipelines.client.threads import threads
 from pipelines.ledger.former_versions import FormerVersion, earlier_versions, superseded_versions, withdrawn
 from pipelines.ledger.rows import KnownRecord
-from pipelines.ledger.states import UNDECIDED
+from pipelines.ledger.states import ASKED, UNDECIDED
 from pipelines.loading.book import Book
 from pipelines.loading.changes import Changes
 from pipelines.loading.ownership import GIVEN_AGAIN, GONE, KnownResource, places
-from pipelines.loading.row import AcceptedRow
+from pipelines.loading.row import AcceptedRow, RowResult
 
 NOT_THERE = (GONE, GIVEN_AGAIN)
 """Outcomes that show that the resource is not under its id. A resource without any identifier may still be it."""
@@ -41,7 +41,13 @@ def update_tasks(book: Book, updates: Sequence[tuple[AcceptedRow, KnownRecord]])
             bodies = [(one, row.body) for one, row in zip(made, rows, strict=True)]
             posted = changes.update(bodies, book.step.bundle, pool)
             book.loaded.unusable = next((each.unusable for each in posted if each.unusable), None)
-            book.write_down([], [(row, each.result) for row, each in zip(rows, posted, strict=True)])
+            results = (_left(record, each.result) for (_, record), each in zip(some, posted, strict=True))
+            book.write_down([], list(zip(rows, results, strict=True)))
+
+
+def _left(before: KnownRecord, result: RowResult) -> RowResult:
+    """Return the result of an update. One that was not sent stays in doubt if an earlier attempt was."""
+    return result._replace(state="in_doubt") if result.state == "planned" and before.state in ASKED else result
 
 
 def take_back_superseded(book: Book) -> None:

@@ -134,6 +134,16 @@ def test_an_update_that_never_gets_an_answer_is_in_doubt_and_done_by_the_next_ru
     assert len(work.target.stored) == 1
 
 
+def test_an_update_in_doubt_stays_so_while_its_task_cannot_be_read(work):
+    """LEDGER-01: `planned` would mean that it was surely not sent, and an undo would give it up."""
+    work.follow("tasks", "update")
+    work.run([task(1)], "tasks-1")
+    work.target.put_faults = ["lost_before"] * 20
+    work.run([task(1, text="x")], "tasks-2")
+    work.target.answers = 0
+    assert work.run([task(1, text="x")], "tasks-2").counts == {"in_doubt": 1}
+
+
 def test_supersede_makes_the_new_response_first_and_takes_the_old_one_back(work):
     """LEDGER-08, decision X2"""
     work.follow("answers", "supersede")
