@@ -152,6 +152,12 @@ def locked_by_name(path: Path, taken: Callable[[str], None]) -> Iterator[None]:
         os.close(file)
 
 
+def raise_interrupt(error: Exception) -> None:
+    """Raise `KeyboardInterrupt` if an error is of a query that an interrupt ended: DuckDB hides the interrupt."""
+    if isinstance(error, RuntimeError) and str(error) == "Query interrupted":
+        raise KeyboardInterrupt from None
+
+
 @contextmanager
 def session(spill: Path, database: Path | None = None, megabytes: int = MEMORY) -> Iterator["DuckDBPyConnection"]:
     """A DuckDB session in UTC, in memory or over `database`. It spills into `spill`, which is removed at the end."""
@@ -167,6 +173,9 @@ def session(spill: Path, database: Path | None = None, megabytes: int = MEMORY) 
         with _opened(database, settings) as connection:
             connection.execute("SET TimeZone = 'UTC'")
             yield connection
+    except RuntimeError as error:
+        raise_interrupt(error)
+        raise
     finally:
         shutil.rmtree(spill, ignore_errors=True)
 

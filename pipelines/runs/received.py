@@ -11,6 +11,7 @@ from pipelines.home import disk
 from pipelines.home.batch import NotReadToItsEnd, ReceivedFile
 from pipelines.home.exits import ExplainedError
 from pipelines.home.faults import fault_clause
+from pipelines.home.files import raise_interrupt
 from pipelines.runs.run import Lines
 from pipelines.session.key_spellings import known_spellings
 from pipelines.session.session import Session
@@ -72,6 +73,7 @@ def _faults_of(received: ReceivedFile) -> Iterator[None]:
     except (ExplainedError, SQLAlchemyError, OSError):
         raise
     except Exception as error:
+        raise_interrupt(error)
         if disk.is_full(error):
             raise
         raise NotReadToItsEnd(f"{received.file_name}: {fault_clause(error)}; nothing was sent by this run") from None

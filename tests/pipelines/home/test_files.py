@@ -36,5 +36,11 @@ def test_none_is_replaced_if_one_cannot_be_written(tmp_path: Path, monkeypatch: 
     assert read(tmp_path / "a") == "a"
 
 
+def test_an_interrupt_during_a_query_of_a_session_is_raised_as_one(tmp_path: Path) -> None:
+    """DuckDB turns it into this error."""
+    with pytest.raises(KeyboardInterrupt), files.session(tmp_path / "spill"):
+        raise RuntimeError("Query interrupted")
+
+
 def read(path: Path) -> str:
     return path.read_text()

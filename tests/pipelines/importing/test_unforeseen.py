@@ -31,6 +31,11 @@ def put(home, name, *keys):
     (home / "inbox" / name).write_text(PAYMENTS + "".join(rows))
 
 
+def interrupted_query(*_, **__):
+    """Raise what DuckDB raises if Ctrl-C comes during a query: it hides the interrupt."""
+    raise RuntimeError("Query interrupted")
+
+
 @contextmanager
 def fault(monkeypatch, name, error=KeyError):
     """The program fails while it validates the file of this name."""
@@ -48,6 +53,17 @@ def fault(monkeypatch, name, error=KeyError):
 @pytest.fixture
 def states(chartferry):
     return lambda: {row["file_name"]: row["state"] for row in json.loads(chartferry("status", "--json")[1])["batches"]}
+
+
+@pytest.mark.parametrize("place", ["runs.received.validate", "importing.imports.import_all"])
+def test_an_interrupt_during_a_query_ends_the_import(place, home, target, chartferry, monkeypatch):
+    """It is no fault of the file, and no other file goes on."""
+    for name in ("payments-1.csv", "payments-2.csv"):
+        put(home, name, name)
+    monkeypatch.setattr(f"pipelines.{place}", interrupted_query)
+    code, _, err = chartferry("import")
+    assert (code, err.splitlines()[-1]) == (130, "chartferry: stopped; start the same command again to finish")
+    assert target.writes == 0
 
 
 def test_the_other_files_of_an_import_go_on_and_the_file_can_come_again(home, target, chartferry, monkeypatch, states):
