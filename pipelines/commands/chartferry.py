@@ -89,10 +89,8 @@ def run_command(arguments: Sequence[str]) -> int:
         raise KeyboardInterrupt from None
     except Exception as error:  # noqa: BLE001 - each kind of failure has its own line
         # Imported here, since importing the kinds of failures takes longer than a command that needs none of them.
-        from pipelines.home.files import raise_interrupt
         from pipelines.ledger.failures import exit_and_message
 
-        raise_interrupt(error)
         code, message = exit_and_message(error)
         click.echo(as_text([f"chartferry: {message}"]), err=True)
         return code

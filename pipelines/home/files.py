@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from fhir_service.paths import exists
+from pipelines.home.faults import raise_interrupt
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -150,12 +151,6 @@ def locked_by_name(path: Path, taken: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         os.close(file)
-
-
-def raise_interrupt(error: Exception) -> None:
-    """Raise `KeyboardInterrupt` if an error is of a query that an interrupt ended: DuckDB hides the interrupt."""
-    if isinstance(error, RuntimeError) and str(error) == "Query interrupted":
-        raise KeyboardInterrupt from None
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pipelines.home import disk
 from pipelines.home.batch import printable_name, reason_of
 from pipelines.home.exits import INTERNAL, UNUSABLE, ExplainedError
-from pipelines.home.faults import fault_clause, is_of_memory
+from pipelines.home.faults import fault_clause, is_of_memory, raise_interrupt
 from pipelines.ledger.database import database_message
 
 UNREAD = (ExplainedError, SQLAlchemyError, OSError)
@@ -20,7 +20,10 @@ def unread(error: ExplainedError | SQLAlchemyError | OSError) -> str:
 
 
 def exit_and_message(error: BaseException) -> tuple[int, str]:
-    """Return the exit code and the one-line message of a command that failed."""
+    """Return the exit code and the one-line message of a command that failed. Raises `KeyboardInterrupt` if an
+    interrupt ended it.
+    """
+    raise_interrupt(error)
     if isinstance(error, ExplainedError) and not disk.is_full(error):
         return error.exit_code, str(error)
     is_of_machine = disk.is_full(error) or isinstance(error, UNREAD) or is_of_memory(error)

@@ -10,8 +10,7 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.home import disk
 from pipelines.home.batch import NotReadToItsEnd, ReceivedFile
 from pipelines.home.exits import ExplainedError
-from pipelines.home.faults import fault_clause
-from pipelines.home.files import raise_interrupt
+from pipelines.home.faults import fault_clause, raise_interrupt
 from pipelines.runs.run import Lines
 from pipelines.session.key_spellings import known_spellings
 from pipelines.session.session import Session
