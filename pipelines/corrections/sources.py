@@ -62,7 +62,6 @@ def rejected_by(
     ledger: Ledger, target: str, rule_id: str, batch_id: str | None = None
 ) -> dict[RejectPlace, list[Reason]]:
     """Return the open rejects of a target, or of one batch, that a rule has rejected, each with all of its reasons."""
-    places = reject_places(ledger, target, batch_id, OPEN)
-    reasons = reasons_of(ledger, [each.reject_id for each in places])
-    found = {place: reasons.get(place.reject_id, []) for place in places}
-    return {place: each for place, each in found.items() if any(reason.rule_id == rule_id for reason in each)}
+    places = reject_places(ledger, target, batch_id, OPEN, rule_id)
+    reasons = reasons_of(ledger, {each.reject_id for each in places})
+    return {place: reasons[place.reject_id] for place in places}

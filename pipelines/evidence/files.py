@@ -74,8 +74,7 @@ def files(session: Session, batches: list[Batch]) -> list[dict[str, Any]]:
     hash_now: a comparison of the copy in the batch with the received file. amount_received_cents: None if the ledger
     has no digits for it.
     """
-    found, decisions = [], session.ledger.decisions()
-    purged = {each["subject"] for each in decisions if each["command"] == "purge"}
+    found, purged = [], session.ledger.decided("purge")
     for batch in batches:
         folder = session.batches.folder(str(batch["batch_id"]))
         runs = session.ledger.runs(session.target, str(batch["batch_id"]))

@@ -73,7 +73,9 @@ def exports_of(ledger: Ledger, kept: HomeBatches, target: str | None, feed: str)
 
     A correction of which every record was at the target already is known by its first run alone, until it is purged.
     """
-    query = select(t.resubmission.c.batch_id).where(t.resubmission.c.target == target).distinct()
+    again, batch = t.resubmission.c, t.batch.c
+    is_correction = select(again.line).where(again.target == batch.target, again.batch_id == batch.batch_id).exists()
+    query = select(batch.batch_id).where(batch.target == target, is_correction)
     corrections = {name for (name,) in ledger.read(query)}
     batches = ledger.batches(target) if target else []
     mine = [row for row in batches if row["feed"] == feed and row["batch_id"] not in corrections]

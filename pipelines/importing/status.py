@@ -53,7 +53,7 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
             return None
         for row in batches:
             row["now"] = _now(ledger, row)
-            row["decisions"] = [each for each in ledger.decisions(row["target"]) if _is_about(each, row["batch_id"])]
+            row["decisions"] = ledger.decisions(row["target"], row["batch_id"])
             row["runs"] = ledger.runs(row["target"], row["batch_id"])
             if row["runs"] and row["state"] in NOT_LOADED:
                 here = open_here(ledger, row["target"], batch_id)
@@ -92,10 +92,6 @@ def _rejects(ledger: Ledger, target: str, batch_id: str) -> Iterable[dict[str, A
         shown = {name: reject._mapping[name] for name in ("reject_id", "line", "stage", "state", "attempts")}
         why = reasons.get(reject.reject_id, ())
         yield shown | {"rules": [each.rule_id for each in why], "columns": [each.column_name for each in why]}
-
-
-def _is_about(decision: dict[str, Any], batch_id: str) -> bool:
-    return batch_id in (decision["subject"], str(decision["subject"]).rpartition(":")[0])
 
 
 def status_lines(found: dict[str, Any]) -> Iterable[str]:

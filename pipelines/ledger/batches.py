@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Row, Select, Table, and_, bindparam, case, func, select, union, update
+from sqlalchemy import ColumnElement, Row, Select, Table, and_, bindparam, case, func, or_, select, union, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
@@ -263,10 +263,22 @@ class BatchLedger(LedgerAccess):
         ]:
             self.execute(t.decision.insert(), rows)
 
-    def decisions(self, target: str | None = None) -> list[dict[str, Any]]:
-        """Return the decisions, oldest first, as dicts of the table's columns."""
-        query = select(t.decision).order_by(t.decision.c.at, t.decision.c.subject)
-        return _dicts(self.read(query if target is None else query.where(t.decision.c.target == target)))
+    def decisions(self, target: str | None = None, batch_id: str | None = None) -> list[dict[str, Any]]:
+        """Return the decisions, oldest first, as dicts of the table's columns. batch_id: only those about this batch
+        or a row of it.
+        """
+        decision, of_row = t.decision.c, f"{batch_id}:"
+        query = select(t.decision).order_by(decision.at, decision.subject)
+        if batch_id is not None:
+            query = query.where(or_(decision.subject == batch_id, decision.subject.startswith(of_row, autoescape=True)))
+        return _dicts(self.read(query if target is None else query.where(decision.target == target)))
+
+    def decided(self, command: str, target: str | None = None) -> set[str]:
+        """Return the subjects of all decisions by a command."""
+        decision = t.decision.c
+        query = select(decision.subject).where(decision.command == command)
+        found = self.read(query if target is None else query.where(decision.target == target))
+        return {subject for (subject,) in found}
 
     def _change(self, table: str, this: Mapping[str, str | int], **values: Any) -> None:
         if self._set(table, this, values) != 1:

@@ -20,7 +20,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
 from pipelines.ledger.clock import LedgerClock
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.migration import bring_to_today
-from pipelines.ledger.planner_figures import figures_of, give_figures, has_figures
+from pipelines.ledger.planner_figures import FIGURES, figures_of, give_figures
 from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError, schema_version
 
 # psycopg warns of further errors while a failure is cleaned up, which would be a second line beside our message.
@@ -98,6 +98,12 @@ LOST_CLIENT = """SELECT set_config('tcp_keepalives_idle', '15', false),
 """Settings like `LOST_LINE`, for the server. Without them, a server waits two hours for a process that was cut off
 within a statement, and keeps its locks. A process that takes over waits for these locks.
 """
+THERE = {
+    "sqlite": "SELECT name FROM sqlite_master",
+    "postgresql": "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p', 'i') AND pg_table_is_visible(oid)",
+}
+"""Selects the names of a database's tables and indexes."""
+INDEXES = {str(index.name): index for table in metadata.tables.values() for index in table.indexes}
 REPLICATED = "SELECT current_setting('synchronous_standby_names') <> ''"
 
 
@@ -288,10 +294,11 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _create(engine: Engine) -> None:
-    """Create missing tables. Take no write lock if the schema is current, so that a reader waits for no writer."""
+    """Create missing tables and indexes. Take no write lock if nothing is missing, so that a reader waits for no
+    writer.
+    """
     with engine.connect() as connection:
-        there = _names(connection)
-        if there >= set(metadata.tables) and _version(connection, there) == SCHEMA_VERSION and has_figures(connection):
+        if _needed(connection) <= (there := _names(connection)) and _version(connection, there) == SCHEMA_VERSION:
             return
     with engine.execution_options(writes=True).begin() as connection:
         if engine.dialect.name == "postgresql":
@@ -307,7 +314,10 @@ def _create(engine: Engine) -> None:
         elif version < SCHEMA_VERSION:
             bring_to_today(connection)
             connection.execute(schema_version.insert().values(version=SCHEMA_VERSION))
-        if not has_figures(connection):
+        missing = _needed(connection) - _names(connection)
+        for name in sorted(missing & INDEXES.keys()):
+            connection.execute(CreateIndex(INDEXES[name]))
+        if missing and connection.dialect.name == "sqlite":
             give_figures(connection, _figures(connection.dialect))
 
 
@@ -325,9 +335,14 @@ def _figures(dialect: Dialect) -> list[tuple[str, str, str]]:
     return list(figures_of(_making(dialect)))
 
 
+def _needed(connection: Connection) -> set[str]:
+    """Return the names of all tables and indexes, with the planner's figures in SQLite."""
+    return {*metadata.tables, *INDEXES, *([FIGURES] if connection.dialect.name == "sqlite" else ())}
+
+
 def _names(connection: Connection) -> set[str]:
-    """Return the names of the existing tables."""
-    return set(connection.dialect.get_table_names(connection))
+    """Return the names of the existing tables and indexes."""
+    return set(connection.exec_driver_sql(THERE[connection.dialect.name]).scalars())
 
 
 def _version(connection: Connection, there: set[str]) -> int | None:

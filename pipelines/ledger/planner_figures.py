@@ -11,18 +11,13 @@ from collections.abc import Iterable, Iterator
 from sqlalchemy import Connection
 
 LARGE = {"record", "version", "reject", "reject_reason", "resubmission", "sighting", "shared_note"}
-FEW = {"record_sending"}
+FEW = {"record_sending", "record_undone"}
 ROWS, ROWS_OF_OTHERS, ROWS_OF_FEW = 1_000_000, 1_000, 100
-SHARED_BY_ALL = {"target", "source", "resource_type", "stream_id"}
+SHARED_BY_ALL = {"target", "source", "resource_type", "stream_id", "state"}
 BATCH = {"batch_id", "batch_no"}
 BATCHES = 100
-
-
-def has_figures(connection: Connection) -> bool:
-    """True if the database needs no figures, or has them."""
-    return connection.dialect.name != "sqlite" or bool(
-        connection.exec_driver_sql("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_stat1'").scalar()
-    )
+FIGURES = "sqlite_stat1"
+"""The table of the figures."""
 
 
 def give_figures(connection: Connection, figures: Iterable[tuple[str, str, str]]) -> None:

@@ -18,7 +18,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Row, Select, and_, delete, exists, func, or_, select, update
+from sqlalchemy import Row, Select, and_, delete, exists, func, or_, select, true, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
@@ -39,17 +39,20 @@ RESTATE = "UPDATE reject SET state = ?, closed_by_batch = ? WHERE target = ? AND
 def _with_outcomes(row: Any) -> Select[Any]:
     """Select the rejects of rows whose record was at the target already, or has moved to another line. row: columns.
 
-    The query starts from these rows, of which a target has few: outcomes of lines have no index by key.
+    Outcomes of lines have no index by key. So the query starts from the few batches that have some, and from their
+    rows.
     """
+    has_outcomes = exists().where(t.versions.c.batch_no == t.batch.c.batch_no, t.IS_OUTCOME)
+    some = select(t.batch.c.batch_id).where(has_outcomes).correlate(None)
     batch = and_(t.batch.c.target == row.target, t.batch.c.batch_id == row.batch_id)
     outcome = and_(t.versions.c.batch_no == t.batch.c.batch_no, t.versions.c.line == row.line, t.IS_OUTCOME)
-    return select(row.reject_id).join(t.batch, batch).join(t.versions, outcome)
+    return select(row.reject_id).join(t.batch, batch).join(t.versions, outcome).where(row.batch_id.in_(some))
 
 
 REPEATED = _with_outcomes(_again)
 """Rejects with such a row put in for them."""
-UNREAD = _with_outcomes(_reject).where(_reject.source_key.is_(None))
-"""Rejects whose own row is such, and could not be read at first."""
+UNREAD = _with_outcomes(_reject).where(_reject.source_key.is_(None), _reject.state == "closed")
+"""Closed rejects whose own row is such, and could not be read at first."""
 ByKey = Mapping[tuple[str, str, str], Row[Any]]
 """Records by source, resource type and key."""
 
@@ -115,8 +118,8 @@ def open_unanswered(ledger: LedgerAccess, of: t.Of, keys: Collection[str]) -> No
         of_keys = repeated.where(column.target == target, t.versions.c.stream_id == stream)
         names.update(name for (name,) in ledger.read_of(of_keys, t.versions.c.key, keys))
     for batch_id, some in lines.items():
-        for column in (_again, _reject):
-            here = select(column.reject_id).where(column.target == target, column.batch_id == batch_id)
+        for column, which in ((_again, true()), (_reject, _reject.state == "closed")):
+            here = select(column.reject_id).where(column.target == target, column.batch_id == batch_id, which)
             names.update(name for (name,) in ledger.read_of(here, column.line, sorted(some)))
     wrong = select(_again.reject_id).where(_again.target == target)
     names.update(name for (name,) in ledger.read_of(wrong, _again.key, keys))

@@ -6,7 +6,7 @@ A reject keeps its id in whatever file its record comes again; the table `resubm
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, and_, bindparam, func, select
+from sqlalchemy import ColumnElement, Row, and_, exists, func, select, union_all
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
@@ -20,14 +20,10 @@ from pipelines.ledger.rows import Reason, Reject, reject_id
 from pipelines.ledger.verbs import verb
 
 _reject, _again = t.reject.c, t.resubmission.c
-_OF_TARGET = and_(_reject.target == bindparam("target"), _reject.state.in_(bindparam("states", expanding=True)))
 FIRST = select(
     *(_reject.reject_id, _reject.batch_id, _reject.line, _reject.source, _reject.resource_type),
     *(_reject.source_key, _reject.state),
 )
-FIRST = FIRST.where(_OF_TARGET)
-LATER = PUT_IN.where(_OF_TARGET)
-"""The first places of rejects in these states, and the places where their records came again."""
 SET_ASIDE = """
 UPDATE resubmission SET key = ?, seen_at = ?, tried_since = NULL
 WHERE target = ? AND batch_id = ? AND line = ? AND reject_id = ?"""
@@ -176,22 +172,36 @@ def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
 
 
 def reject_places(
-    ledger: LedgerAccess, target: str, batch_id: str | None = None, states: Sequence[str] = ("open",)
+    ledger: LedgerAccess,
+    target: str,
+    batch_id: str | None = None,
+    states: Sequence[str] = ("open",),
+    rule_id: str | None = None,
 ) -> list[RejectPlace]:
     """Return the places of a target's open rejects, or of those that are or first were in one batch, by batch and
     line.
 
-    A reject has several places if a later file answers it with several records.
+    A reject has several places if a later file answers it with several records. rule_id: a rule that rejected them.
     """
+    which = [_reject.target == target, _reject.state.in_(states)]
+    if batch_id is not None:
+        of_batch = (
+            select(each.reject_id).where(each.target == target, each.batch_id == batch_id)
+            for each in (t.reject.alias().c, t.resubmission.alias().c)
+        )
+        which.append(_reject.reject_id.in_(union_all(*of_batch)))
+    if rule_id is not None:
+        reason = t.reject_reason.c
+        which.append(exists().where(reason.reject_id == _reject.reject_id, reason.rule_id == rule_id))
     with ledger.reading():
-        every = list(_places(ledger, target, states))
+        every = list(_places(ledger, target, which))
     found = (each for each in every if batch_id in (None, each.batch_id, each.first_batch_id))
     return sorted(found, key=lambda each: (each.batch_id, each.line, each.reject_id))
 
 
-def _places(ledger: LedgerAccess, target: str, states: Sequence[str]) -> Iterator[RejectPlace]:
-    later = put_in(ledger, ledger.read(LATER, target=target, states=list(states)), target)
-    for name, batch, line, source, kind, key, state in ledger.read(FIRST, target=target, states=list(states)):
+def _places(ledger: LedgerAccess, target: str, which: Sequence[ColumnElement[bool]]) -> Iterator[RejectPlace]:
+    later = put_in(ledger, ledger.read(PUT_IN.where(*which)), target)
+    for name, batch, line, source, kind, key, state in ledger.read(FIRST.where(*which)):
         files = later[name].files if name in later else [[]]
         rows = later[name].standing() if name in later and state == "open" else files[-1]
         again = [(each.batch_id, each.line, each.key) for each in rows]

@@ -146,13 +146,16 @@ def undone_by_batch(ledger: LedgerAccess, batch_id: str | None = None) -> Counte
     )
     found = Counter[tuple[str, str]]()
     with ledger.reading():
-        for lines, *which in ((t.records,), (t.versions, t.IS_OUTCOME, ~has_record)):
+        for lines, *which in (
+            (t.records, t.IS_UNDONE),
+            (t.versions, version.state == "undone", t.IS_OUTCOME, ~has_record),
+        ):
             query = select(batch.target, batch.batch_id, func.count()).select_from(
                 lines.join(t.batch, lines.c.batch_no == batch.batch_no)
             )
             if batch_id is not None:
                 query = query.where(batch.batch_id == batch_id)
-            query = query.where(lines.c.state == "undone", *which).group_by(batch.target, batch.batch_id)
+            query = query.where(*which).group_by(batch.target, batch.batch_id)
             for target, name, number in ledger.read(query):
                 found[target, name] += int(number)
     return found

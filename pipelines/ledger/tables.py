@@ -140,6 +140,9 @@ Index("record_by_batch", records.c.batch_no)
 """Without the line: payments are sent by date, so each would go to another place of the index."""
 _SENDING = text("state = 'sending'")
 Index("record_sending", records.c.stream_id, sqlite_where=_SENDING, postgresql_where=_SENDING)
+IS_UNDONE = records.c.state == literal_column("'undone'")
+"""A literal, not a parameter: only so is the index of such records used."""
+Index("record_undone", records.c.batch_no, sqlite_where=IS_UNDONE, postgresql_where=IS_UNDONE)
 
 versions = Table(
     "version",
@@ -251,6 +254,8 @@ reject = Table(
 tried_since: of the reject's own row; as in `resubmission`.
 """
 Index("reject_by_key", *(reject.c[name] for name in (*OF_STREAM, "source_key")))
+Index("reject_by_state", *(reject.c[name] for name in ("target", "state", "batch_id", "line", "first_seen_at")))
+"""Dagster's sensors count open rejects by its columns alone, at each look."""
 
 reject_reason = Table(
     "reject_reason",
@@ -279,6 +284,8 @@ tried_since: when the row was put in, or tried again, after that. It is empty on
 target, and none while the row is set aside.
 """
 Index("resubmission_of_reject", resubmission.c.target, resubmission.c.reject_id)
+_WRONG = resubmission.c.key.is_not(None)
+Index("resubmission_by_key", resubmission.c.target, resubmission.c.key, sqlite_where=_WRONG, postgresql_where=_WRONG)
 
 lease = Table("lease", metadata, text_column("target", primary_key=True), *holder_columns())
 

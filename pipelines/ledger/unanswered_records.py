@@ -80,9 +80,27 @@ def unanswered(ledger: LedgerAccess, kept: HomeBatches, batch: Mapping[str, Any]
         yield None
 
 
+_ANSWERED: dict[tuple[Path, str], tuple[Any, ...]] = {}
+"""The files that this process has found to be done with, by folder and target, each with the state of ledger and file.
+
+Dagster's sensors ask every minute, and each answer reads all records of the file.
+"""
+
+
 def is_unanswered(ledger: LedgerAccess, kept: HomeBatches, batch: Mapping[str, Any]) -> bool:
     """True if a file was not loaded and has a record that nothing answers."""
-    return any(True for _ in unanswered(ledger, kept, batch))
+    if batch["state"] not in NOT_LOADED:
+        return False
+    batch_id = str(batch["batch_id"])
+    file = (kept.path / batch_id, str(batch["target"]))
+    facts = (*ledger.read(select(t.position)), ledger.value(select(func.max(t.journal.c.number))))
+    state = (*facts, batch["state"], kept.copied_at(batch_id))
+    if _ANSWERED.get(file) == state:
+        return False
+    found = any(True for _ in unanswered(ledger, kept, batch))
+    if not found:
+        _ANSWERED[file] = state
+    return found
 
 
 def _newest_reading(folder: Path, target: str) -> Path | None:

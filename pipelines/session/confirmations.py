@@ -15,9 +15,7 @@ COPAYMENTS, NEW = "import --copayments", "import --new"
 def is_confirmed(ledger: Ledger, target: str, batch_id: str, command: str, feed: Feed) -> bool:
     """True if a person has confirmed this batch by the command, or the feed file says `copayments = "all"`."""
     by_feed = command == COPAYMENTS and feed.file.copayments == "all"
-    return by_feed or any(
-        (each["command"], each["subject"]) == (command, batch_id) for each in ledger.decisions(target)
-    )
+    return by_feed or batch_id in ledger.decided(command, target)
 
 
 def waits(ledger: Ledger, target: str, batch_id: str, command: str) -> bool:

@@ -2,8 +2,9 @@
 
 Its identifier at the target was made of that key, so under another key it would be a second record. A plain key is
 spelled as ever. A key is plain if all of these hold: it is ASCII with a digit; it begins with a letter, a digit or
-`_`; it has no blanks, plus signs or quotes, no `E` between digits, and does not end in `.0` or `,0`. Rules for keys
-have only ever refused or changed keys that are not plain.
+`_`; it has no quotes, no blanks other than single ones between others, no `E` between digits or before a plus sign, and
+does not end in `.0` or `,0`; it does not begin with `rem `, and has no word for a total. Rules for keys have only ever
+refused or changed keys that are not plain.
 """
 
 import json
@@ -69,10 +70,12 @@ def _uuid(found: bytes) -> str:
 _QUOTED = re.compile("\"(?:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})|b'[^'\"]*')\"")
 """Matches UUIDs and bytes of Parquet as earlier versions read them, also if the feed adds something before or after."""
 NOT_PLAIN = {
-    "sqlite": "({key} GLOB '[^0-9A-Za-z_]*' OR {key} NOT GLOB '*[0-9]*' OR {key} GLOB '*[ +\"]*' OR {key} GLOB '*[.,]0'"
-    " OR {key} GLOB '[0-9][.,]*E[0-9]*'"
+    "sqlite": "({key} GLOB '[^0-9A-Za-z_]*' OR {key} NOT GLOB '*[0-9]*' OR {key} GLOB '*[\"]*' OR {key} GLOB '*[.,]0'"
+    " OR {key} GLOB '*  *' OR {key} GLOB '* ' OR {key} GLOB '*[Ee]+*' OR {key} GLOB '[0-9][.,]*E[0-9]*'"
+    " OR {key} LIKE 'rem _%' OR {key} LIKE '%total%' OR {key} LIKE '%summe%' OR {key} LIKE '%gesamt%'"
     " OR length(CAST({key} AS BLOB)) <> length({key}))",
-    "postgresql": "({key} ~ '^[^0-9A-Za-z_]' OR {key} !~ '[0-9]' OR {key} ~ '[ +\"]|[.,]0$|^[0-9][.,].*E[0-9]'"
+    "postgresql": "({key} ~ '^[^0-9A-Za-z_]' OR {key} !~ '[0-9]'"
+    " OR {key} ~ '\"|  | $|[Ee][+]|[.,]0$|^[0-9][.,].*E[0-9]' OR {key} ~* '^rem .|total|summe|gesamt'"
     " OR octet_length({key}) <> length({key}))",
 }
 QUERY = """

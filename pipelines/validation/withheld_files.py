@@ -144,7 +144,7 @@ def _feeds_of_other_keys(session: Session, feed: Feed) -> list[int]:
     run, batch = t.run.c, t.batch.c
     same = (batch.target == session.target, batch.feed == feed.name, batch.source == feed.source)
     of_run = and_(run.target == batch.target, run.batch_id == batch.batch_id)
-    said = {each["subject"] for each in session.ledger.decisions(session.target) if each["command"] == NEW}
+    said = session.ledger.decided(NEW, session.target)
     of_feed = select(run.batch_id).join(t.batch, of_run).where(*same, run.key_hash == feed.key_hash)
     if said and not said.isdisjoint(name for (name,) in session.ledger.read(of_feed)):
         return []

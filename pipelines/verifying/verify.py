@@ -8,7 +8,7 @@ the two apart. If the target shows no time, the update does not count as lost. N
 minute before the update was sent, since the target's clock may be behind ours.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 import duckdb
@@ -59,8 +59,9 @@ def verify_target(
 
     Raises `TargetUnusable`, and `NotPossible` for a batch that the ledger does not know.
     """
+    kinds: Sequence[str] = TYPES
     if batch_id is not None:
-        session.ledger.known_batch(session.target, batch_id)
+        kinds = [session.ledger.known_batch(session.target, batch_id)["resource_type"]]
     lost = lost_batches(session)
     verified = VerifyResult(lost=[each.name for each in lost if batch_id in (None, each.name)])
     about = {str(manifest["resource"]) for each in lost for manifest in each.manifests}
@@ -68,7 +69,7 @@ def verify_target(
         stage_ledger(db, session)
         stage_sources(db, session)
         db.execute(FOUND)
-        for kind in TYPES:
+        for kind in kinds:
             if stage_records_of(db, kind) or kind in about:
                 unnamed = "SELECT count(*) FROM unnamed WHERE resource_type = $kind"
                 named = session.connection.step(session.target, kind).named and not number(db, unnamed, {"kind": kind})

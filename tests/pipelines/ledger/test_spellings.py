@@ -171,7 +171,13 @@ def test_keys_that_were_sent_and_are_refused_today_are_known(home, target, asked
     assert len(target.of("PaymentNotice")) == len(REFUSED)
 
 
-@given(st.text(st.sampled_from("aRn7.,0=#-/; +eEt\u00a0\u200b")) | st.sampled_from((*REFUSED, "1,2E+14", "7,0")))
+WORDS = ("rem", "REM", "Total", "sub-totals", "summe", "Gesamt", "grand ")
+
+
+@given(
+    st.lists(st.sampled_from([*"aRn7.,0=#-/; +eEt\u00a0\u200b", *WORDS])).map("".join)
+    | st.sampled_from((*REFUSED, "1,2E+14", "7,0"))
+)
 def test_the_database_finds_every_key_that_would_be_read_otherwise_today(text: str) -> None:
     """LEDGER-22: the ledger is asked for these keys alone."""
     with closing(sqlite3.connect(":memory:")) as database:
@@ -226,8 +232,8 @@ def test_with_a_lost_ledger_a_record_is_found_by_the_spelling_it_was_sent_with(h
 def test_only_keys_that_may_equal_another_spelling_are_read_from_the_ledger(ledger: Ledger) -> None:
     """LEDGER-22, STATE-HOME-02: of records and of rejects."""
     plain, others = (
-        ("a1", "a=1", "a_1/b-2.5", "E1,5"),
-        ("-1", "1,0", "1.0", "1.2E+14", "1.2E7", '="1"', "a 1", 'a"1"', "a\u00a01", "c"),
+        ("a1", "a=1", "a_1/b-2.5", "E1,5", "MRN 10 + 1", "remark 1"),
+        ("-1", "1 Total", "1,0", "1.0", "1.2E+14", "1.2E7", '="1"', "REM 1", "a  1", 'a"1"', "a1 ", "a\u00a01", "c"),
     )
     keys = (*plain, *others)
     start(ledger, "payments-a")

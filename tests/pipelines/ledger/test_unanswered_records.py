@@ -11,7 +11,15 @@ import pytest
 
 from pipelines.ledger import unanswered_records
 from pipelines.ledger.home_batches import HomeBatches
-from pipelines.ledger.unanswered_records import LATER, OUTCOMES, OWN_REJECTS, RECORDS, unanswered
+from pipelines.ledger.unanswered_records import (
+    LATER,
+    OUTCOMES,
+    OWN_REJECTS,
+    RECORDS,
+    is_unanswered,
+    unanswered,
+)
+from tests.support.ledgers import start
 
 RECORDS_OF_FILE = 40_000
 BATCH = {
@@ -98,3 +106,30 @@ def test_a_stopped_file_of_many_rejects_is_examined_in_bounded_memory(
         tracemalloc.stop()
     assert first == 200_000
     assert most < 3_000_000
+
+
+def test_a_file_that_is_done_with_is_read_again_only_once_ledger_or_file_has_changed(
+    tmp_path: Path, ledger: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster's sensors ask every minute, and a file may have 200,000 records."""
+    kept, read = stopped(tmp_path), list[bool]()
+
+    def nothing(*_: Any) -> Iterator[None]:
+        read.append(True)
+        yield from ()
+
+    monkeypatch.setattr(unanswered_records, "unanswered", nothing)
+
+    def times_read() -> int:
+        read.clear()
+        assert not any(is_unanswered(ledger, kept, BATCH) for _ in range(3))
+        return len(read)
+
+    assert (times_read(), times_read()) == (1, 0)
+    start(ledger, "payments-a")
+    assert times_read() == 1
+    source = kept.path / "payments-1" / "source"
+    source.unlink()
+    source.mkdir()
+    (source / "payments.csv").touch()
+    assert times_read() == 1

@@ -40,6 +40,16 @@ def test_ledger_and_target_agree_to_the_row_and_the_cent(batch, asked, chartferr
     assert "payments: 4.50 in the ledger, 4.50 at the target" in out
 
 
+def test_for_one_batch_the_target_is_read_for_its_type_alone(batch, home, asked):
+    """CLI-CMD-17"""
+    tasks(home, "t1")
+    asked("import")
+    assert [set(asked("verify", *of)["whole"]) for of in ((), (batch,))] == [
+        {"PaymentNotice", "Task"},
+        {"PaymentNotice"},
+    ]
+
+
 def test_rows_lost_by_a_restore_are_named_and_loaded_again(batch, target, asked, monkeypatch):
     """CLI-CMD-17, CLI-CMD-18: the store of yesterday was put back."""
     due = list[str]()
