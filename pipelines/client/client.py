@@ -44,7 +44,7 @@ from pipelines.client.replies import (
 )
 from pipelines.client.threads import nobody_waits
 from pipelines.client.tokens import Credentials, Tokens
-from pipelines.client.whole import NONE, Body, pages_of
+from pipelines.client.whole import AT_ONCE, NONE, Body, pages_of
 from pipelines.home import traces
 
 CONFLICT = 412
@@ -93,6 +93,7 @@ class FhirClient:
         transport: httpx.BaseTransport | None = None,
         before_each: Callable[[], None] = lambda: None,
         profile: Profile = PLAIN,
+        pages_at_once: int = AT_ONCE,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.profile = profile
@@ -101,7 +102,7 @@ class FhirClient:
         self.clock = clock
         self._before_each = before_each
         self._heard: tuple[datetime, float] | None = None
-        self._refuses_total = False
+        self._refuses_total, self._pages_at_once = False, pages_at_once
         self._of_thread = threading.local()
         times = httpx.Timeout(timeout, connect=10.0, pool=timeout)
         self._http = client_for(base_url, transport, timeout=times, follow_redirects=False)
@@ -261,7 +262,7 @@ class FhirClient:
                 if not wished:
                     raise
         self._refuses_total |= "_total" in total and "_total" not in wished
-        yield from pages_of(self.get, first, resource_type, self.profile.offset, at_once)
+        yield from pages_of(self.get, first, resource_type, self.profile.offset, min(at_once, self._pages_at_once))
 
     def named(self, resource_type: str, system: str, values: Sequence[str]) -> Iterator[Body]:
         """Yield the pages of one search for these identifiers of a system. They may contain resources not asked for.

@@ -101,7 +101,9 @@ def _connected(
     profile = as_declared(profile_for(capabilities.name, home / TARGETS), capabilities)
     pace = pace_of(environ)
     pace = replace(pace, per_second=pace.per_second or profile.per_second)
-    with closing(FhirClient(base_url, credentials, before_each=limiter_of(pace), profile=profile)) as client:
+    limiter = limiter_of(pace)
+    paced = FhirClient(base_url, credentials, before_each=limiter, profile=profile, pages_at_once=pace.at_once)
+    with closing(paced) as client:
         vendor = environ.get("FHIR_SERVICE_VENDOR") or Site.vendor
         customer = environ.get("FHIR_SERVICE_CUSTOMER") or Site.customer
         site = Site((capabilities.url or base_url).rstrip("/"), vendor, customer)

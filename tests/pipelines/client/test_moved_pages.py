@@ -147,6 +147,33 @@ def test_pages_of_one_resource_are_read_as_the_links_say(at_once: int) -> None:
     assert read(Changing(5, 1), at_once) == {f"r{n}" for n in range(5)}
 
 
+@pytest.mark.parametrize("allowed", [1, 2])
+def test_no_more_pages_are_asked_for_at_once_than_the_pace_allows(allowed: int) -> None:
+    """TARGET-04: some targets break if they are asked for several things at once."""
+    under_way, most = 0, 0
+
+    class Slow(Changing):
+        def answer(self, request: httpx.Request) -> httpx.Response:
+            nonlocal under_way, most
+            with self.lock:
+                under_way += 1
+                most = max(most, under_way)
+            time.sleep(0.02)
+            with self.lock:
+                under_way -= 1
+            return super().answer(request)
+
+    target = Slow(40, 5)
+    transport = httpx.MockTransport(target.answer)
+    client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=transport, pages_at_once=allowed)
+    assert len({body["id"] for page in client.pages("DiagnosticReport", at_once=4) for body in bodies_of(page)}) == 40
+    assert most <= allowed
+
+
+def bodies_of(page: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each["resource"] for each in page["entry"]]
+
+
 def test_a_sweep_whose_pages_moved_is_repeated(tmp_path: Path) -> None:
     assert sweep(OneForAnother(1).client(), tmp_path, "t").total == 7
     with pytest.raises(SweepIncomplete, match="reports went away while they were read"):
