@@ -3,6 +3,7 @@
 import json
 import os
 from functools import partial
+from typing import Any
 
 import click
 
@@ -10,6 +11,7 @@ from pipelines.commands.common import (
     AtTarget,
     NameArgument,
     Options,
+    Work,
     as_text,
     batch_option,
     check_begun,
@@ -45,15 +47,18 @@ def status(options: Options, batch: str | None, as_json: bool) -> int:
 @with_target
 def verify(at: AtTarget, batch: str | None, adopt: bool, whole: bool) -> int:
     """Reads the target and proves that ledger and target agree, to the row and the cent."""
-    from pipelines.verifying.adopting import adopt_lost
-    from pipelines.verifying.verify import verify_and_write
-
     if adopt and batch:
         raise click.UsageError("--adopt works on all batches of this home: leave out the batch")
     if not batch:
         check_begun(at.home)
-    work = adopt_lost if adopt else partial(verify_and_write, batch_id=batch, whole=whole)
-    return at.answer(work, anew=adopt)
+
+    def load() -> Work:
+        from pipelines.verifying.adopting import adopt_lost
+        from pipelines.verifying.verify import verify_and_write
+
+        return adopt_lost if adopt else partial(verify_and_write, batch_id=batch, whole=whole)
+
+    return at.answer(load, anew=adopt)
 
 
 @click.group(short_help="Rows in doubt: sent, with an unknown outcome.")
@@ -66,11 +71,15 @@ def doubts() -> None:
 @with_target
 def doubts_resolve(at: AtTarget, batch: str | None) -> int:
     """Looks up rows in doubt at the target again, and settles those whose outcome is found. Sends nothing."""
-    from pipelines.runs.doubt_lookups import resolve
-
     if not batch:
         check_begun(at.home)
-    return at.answer(lambda session: resolve(session, batch))
+
+    def load() -> Work:
+        from pipelines.runs.doubt_lookups import resolve
+
+        return partial(resolve, batch_id=batch)
+
+    return at.answer(load)
 
 
 @doubts.command("accept", short_help="Settles a row in doubt: names the resource that it made.")
@@ -80,9 +89,13 @@ def doubts_resolve(at: AtTarget, batch: str | None) -> int:
 @with_target
 def doubts_accept(at: AtTarget, name: str, resource: str) -> int:
     """Settles a row in doubt by hand: the resource is the one that the row made. On the record, with your name."""
-    from pipelines.corrections.decisions import DecisionMessage, accept
 
-    return at.answer(lambda session: DecisionMessage(f"{accept(session, name, resource)}; {SHOWN_NEXT}"))
+    def load() -> Work:
+        from pipelines.corrections.decisions import DecisionMessage, accept
+
+        return lambda session: DecisionMessage(f"{accept(session, name, resource)}; {SHOWN_NEXT}")
+
+    return at.answer(load)
 
 
 @doubts.command("resend", short_help="Lets the next import send a row in doubt again.")
@@ -101,9 +114,13 @@ def doubts_resend(at: AtTarget, name: str, apart_from: tuple[str, ...]) -> int:
 
     The row is looked up first. It is not sent again while the target has an equal resource that was not there before.
     """
-    from pipelines.corrections.decisions import DecisionMessage, resend
 
-    return at.answer(lambda session: DecisionMessage(resend(session, name, apart_from)))
+    def load() -> Work:
+        from pipelines.corrections.decisions import DecisionMessage, resend
+
+        return lambda session: DecisionMessage(resend(session, name, apart_from))
+
+    return at.answer(load)
 
 
 @click.command(short_help="Takes back the responses and tasks of a batch.")
@@ -113,11 +130,18 @@ def doubts_resend(at: AtTarget, name: str, apart_from: tuple[str, ...]) -> int:
 @with_target
 def undo(at: AtTarget, batch: str, dry_run: bool) -> int:
     """Takes a batch's responses and tasks back, as the interface allows. Lists payments, which cannot be taken back."""
-    from pipelines.corrections.undo import undo as take_back
-    from pipelines.importing.undoing import publish_undone
 
-    work = partial(take_back, batch_id=batch, dry_run=dry_run)
-    return at.answer(work, then=partial(publish_undone, batch_id=batch))
+    def load() -> Work:
+        from pipelines.corrections.undo import undo as take_back
+
+        return partial(take_back, batch_id=batch, dry_run=dry_run)
+
+    def then(session: Any, done: Any) -> None:
+        from pipelines.importing.undoing import publish_undone
+
+        publish_undone(session, done, batch_id=batch)
+
+    return at.answer(load, then=then)
 
 
 @click.command(short_help="Removes the source rows (patient data) of a finished batch.")

@@ -43,6 +43,10 @@ class CommandAnswer(Protocol):
     def lines(self) -> Iterable[str]: ...
 
 
+Work = Callable[["Session"], CommandAnswer]
+"""A command's work in a session; returns its result."""
+
+
 insecure_option = click.option("--insecure", is_flag=True, help="Allow http:// to a target beyond this machine.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 
@@ -128,28 +132,25 @@ class AtTarget(Options):
 
             yield open_it
 
-    @contextmanager
-    def session(self, strict: bool = False, anew: bool = False) -> Iterator["Session"]:
-        """Yield a session at the target, with its progress on standard error. strict, anew: see `open_session`."""
-        with self.opening() as open_it, open_it(strict, anew) as session:
-            yield session
-
     def answer(
         self,
-        work: Callable[["Session"], CommandAnswer],
+        load: Callable[[], Work],
         anew: bool = False,
         then: Callable[["Session", Any], None] = lambda *_: None,
     ) -> int:
-        """Run `work` in a session at the target, print its result with the target, and return its exit code.
+        """Run a command's work in a session at the target, print its result with the target, and return its exit code.
 
-        anew: True to begin a new journal with the rows of the ledger if the journal is lost. then: called in the same
-        session after the result is printed.
+        load: imports what the command needs, while the bundled service starts, and returns the work. anew: True to
+        begin a new journal with the rows of the ledger if the journal is lost. then: called in the same session after
+        the result is printed.
         """
-        with self.session(anew=anew) as session:
-            done = work(session)
-            session.progress.close()  # progress bars would be drawn over printed text
-            code = print_answer(done, self.as_json, session.connection.label)
-            then(session, done)
+        with self.opening() as open_it:
+            work = load()
+            with open_it(anew=anew) as session:
+                done = work(session)
+                session.progress.close()  # progress bars would be drawn over printed text
+                code = print_answer(done, self.as_json, session.connection.label)
+                then(session, done)
         return code
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.commands.common import AtTarget, NameArgument, with_target
+from pipelines.commands.common import AtTarget, NameArgument, Work, with_target
 
 if TYPE_CHECKING:
     from pipelines.evidence.written import Evidence
@@ -40,17 +40,21 @@ def evidence(
     Export, ledger and target are counted by feed and day, to the cent. The page also has the records that were set
     aside, a random sample to check by hand, hashes, versions, and the result of verify.
     """
-    from pipelines.commands.up import SERVICE_PORT
-    from pipelines.evidence.evidence import EvidenceSubject, make_evidence
     from pipelines.session.bundled import STORE, running
 
     day = f"{since:%Y-%m-%d}" if since else None
     # Looked up before the command starts a service of its own, which ends with it.
     served = running(at.home / STORE)
 
-    def work(session: "Session") -> "Evidence":
-        port = os.environ.get("CHARTFERRY_SERVICE_PORT") or SERVICE_PORT
-        own = served or f"http://127.0.0.1:{port}" if session.connection.bundled else session.connection.base_url
-        return make_evidence(session, EvidenceSubject.of(day, batch, size, seed, chart or own))
+    def load() -> Work:
+        from pipelines.commands.up import SERVICE_PORT
+        from pipelines.evidence.evidence import EvidenceSubject, make_evidence
 
-    return at.answer(work)
+        def work(session: "Session") -> "Evidence":
+            port = os.environ.get("CHARTFERRY_SERVICE_PORT") or SERVICE_PORT
+            own = served or f"http://127.0.0.1:{port}" if session.connection.bundled else session.connection.base_url
+            return make_evidence(session, EvidenceSubject.of(day, batch, size, seed, chart or own))
+
+        return work
+
+    return at.answer(load)

@@ -54,11 +54,12 @@ def rejects_export(at: AtTarget, batch: str | None, out: Path | None) -> int:
 @with_target
 def rejects_retry(at: AtTarget, batch: str | None, strict: bool, taken_back: bool) -> int:
     """Tries open rejects again unchanged, refused rows included: today's feeds, rules, questionnaires and target."""
-    from pipelines.importing.retry import retry
-
     check_batch(at.home, batch)
-    with at.session(strict) as session:
-        tried = retry(session, batch, taken_back)
+    with at.opening() as open_it:
+        from pipelines.importing.retry import retry
+
+        with open_it(strict) as session:
+            tried = retry(session, batch, taken_back)
     return print_answer(tried, at.as_json)
 
 

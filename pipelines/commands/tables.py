@@ -37,23 +37,27 @@ def reports(at: AtTarget, pseudonymous: bool, study: str | None, smallest_cell: 
 
     With --pseudonymous, ids become keyed pseudonyms, days are moved by patient, and text and small cells are left out.
     """
-    from pipelines.importing.begin_and_end import publish_only
-    from pipelines.reports.pseudonymous import STUDY, Study
-    from pipelines.session.publishing import publish_in_bulk
+    if study is not None:
+        from pipelines.reports.pseudonymous import STUDY
 
-    if study is not None and not pseudonymous:
-        raise click.UsageError("--study goes with --pseudonymous")
-    if study is not None and not STUDY.fullmatch(study):
-        raise click.UsageError("--study takes a name of 1 to 40 small letters, digits, `_` and `-`")
+        if not pseudonymous:
+            raise click.UsageError("--study goes with --pseudonymous")
+        if not STUDY.fullmatch(study):
+            raise click.UsageError("--study takes a name of 1 to 40 small letters, digits, `_` and `-`")
     if bulk and pseudonymous:
         raise click.UsageError("--bulk and --pseudonymous exclude each other: give one of them")
     if bulk and not bulk.startswith(("http://", "https://")):
         raise click.UsageError("--bulk takes the http:// or https:// address at which the folder will be served")
-    with at.session() as session:
-        if bulk:
-            click.echo(f"published: {publish_in_bulk(session, bulk)}")
-            return ALL_LOADED
-        summary = publish_only(session, Study(study or "", smallest_cell) if pseudonymous else None)
+    with at.opening() as open_it:
+        from pipelines.importing.begin_and_end import publish_only
+        from pipelines.reports.pseudonymous import Study
+        from pipelines.session.publishing import publish_in_bulk
+
+        with open_it() as session:
+            if bulk:
+                click.echo(f"published: {publish_in_bulk(session, bulk)}")
+                return ALL_LOADED
+            summary = publish_only(session, Study(study or "", smallest_cell) if pseudonymous else None)
     if at.as_json:
         return print_answer(summary, at.as_json)
     click.echo(f"target: {summary.target}")
@@ -119,7 +123,8 @@ def views_run(options: Options, file: Path, resources: tuple[Path, ...], out: Pa
         if resources:
             bodies = resources_of(resources)
         else:
-            session = stack.enter_context(AtTarget(options.home, options.feeds, insecure).session())
+            open_it = stack.enter_context(AtTarget(options.home, options.feeds, insecure).opening())
+            session = stack.enter_context(open_it())
             stack.enter_context(reading(view.resource))
             bodies = as_bytes(all_of(session.connection, view.resource))
         rows, not_held = run_view(view, bodies, folder / "spill", table)
