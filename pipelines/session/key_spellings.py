@@ -70,13 +70,13 @@ def _uuid(found: bytes) -> str:
 _QUOTED = re.compile("\"(?:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})|b'[^'\"]*')\"")
 """Matches UUIDs and bytes of Parquet as earlier versions read them, also if the feed adds something before or after."""
 NOT_PLAIN = {
-    "sqlite": "({key} GLOB '[^0-9A-Za-z_]*' OR {key} NOT GLOB '*[0-9]*' OR {key} GLOB '*[\"]*' OR {key} GLOB '*[.,]0'"
-    " OR {key} GLOB '*  *' OR {key} GLOB '* ' OR {key} GLOB '*[Ee]+*' OR {key} GLOB '[0-9][.,]*E[0-9]*'"
-    " OR {key} LIKE 'rem _%' OR {key} LIKE '%total%' OR {key} LIKE '%summe%' OR {key} LIKE '%gesamt%'"
-    " OR length(CAST({key} AS BLOB)) <> length({key}))",
-    "postgresql": "({key} ~ '^[^0-9A-Za-z_]' OR {key} !~ '[0-9]'"
-    " OR {key} ~ '\"|  | $|[Ee][+]|[.,]0$|^[0-9][.,].*E[0-9]' OR {key} ~* '^rem .|total|summe|gesamt'"
-    " OR octet_length({key}) <> length({key}))",
+    "sqlite": "({key} GLOB '[^0-9A-Za-z_]*' OR {key} NOT GLOB '*[0-9]*' OR {key} GLOB '*[.,]0'"
+    " OR {key} GLOB '[0-9][.,]*E[0-9]*' OR length(CAST({key} AS BLOB)) <> length({key})"
+    " OR {key} GLOB '*[ +\"]*' AND ({key} GLOB '*[\"]*' OR {key} GLOB '*  *' OR {key} GLOB '* ' OR {key} GLOB '*[Ee]+*'"
+    " OR {key} LIKE 'rem _%' OR {key} LIKE '%total%' OR {key} LIKE '%summe%' OR {key} LIKE '%gesamt%'))",
+    "postgresql": "({key} ~ '^[^0-9A-Za-z_]' OR {key} !~ '[0-9]' OR {key} ~ '[.,]0$|^[0-9][.,].*E[0-9]'"
+    " OR octet_length({key}) <> length({key})"
+    " OR {key} ~ '[ +\"]' AND ({key} ~ '\"|  | $|[Ee][+]' OR {key} ~* '^rem .|total|summe|gesamt'))",
 }
 QUERY = """
 SELECT key FROM record JOIN stream USING (stream_id)
