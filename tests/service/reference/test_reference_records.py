@@ -31,6 +31,7 @@ from tests.service.reference.test_reference import (
 STORES = BOTH
 pytestmark = pytest.mark.crossed
 NOTE_ID = "http://schemas.example.com/fhir/extensions/note-id"
+COPAYMENT_CLAIMS = "http://schemas.example.com/fhir/copayment-claims"
 
 
 @pytest.fixture
@@ -124,12 +125,18 @@ def test_a_claim_that_changes_after_payments_has_them_allocated_anew(load, servi
     assert rows(service, ACCOUNT, "patient", "charged", "paid") == [("p1", 10010, 5000), ("p2", 2000, 0)]
     load(changed(CLAIM, id="c2", created="2024-01-01", total={"value": Decimal(60)}))
     assert rows(service, CHARGE, "claim", "paid") == [("c0", 0), ("c1", 0), ("c2", 5000)]
+    _pay(service, "n2", "p1", 10, claim="c1")
+    load(changed(CLAIM, id="c2", created="2024-01-01", total={"value": Decimal(55)}))
+    assert rows(service, CHARGE, "claim", "paid") == [("c0", 0), ("c1", 1000), ("c2", 5000)]
 
 
-def _pay(service: Service, id: str, patient: str, dollars: int) -> None:
-    """Stores a payment, as a create would, and lets it be allocated."""
+def _pay(service: Service, id: str, patient: str, dollars: int, claim: str | None = None) -> None:
+    """Stores a payment, as a create would, and lets it be allocated. claim: of a copayment."""
     stored = {"resourceType": "PaymentNotice", "id": id, "request": {"reference": f"Patient/{patient}"}}
     stored |= {"amount": {"value": Decimal(dollars)}}
+    if claim:
+        named = {"url": "claim", "valueReference": {"reference": f"Claim/{claim}"}}
+        stored |= {"extension": [{"url": COPAYMENT_CLAIMS, "extension": [named]}]}
     values = index_values(RESOURCES["PaymentNotice"], stored)
 
     def store(connection: Any) -> None:
