@@ -250,3 +250,18 @@ def test_a_sequence_of_events_leaves_a_reject_open_or_closed_as_the_case_says(
     assert (reject["state"], reject["closed_by_batch"] is not None) == (state, state == "closed")
     ledger.date_rejects_back(LONG_AGO)
     assert changes(ledger, TARGET, [reject["reject_id"]]) == []
+
+
+def test_a_row_that_is_wrong_again_is_a_reject_of_its_own_while_another_file_answers_its_first(
+    ledger: Ledger, clock: Clock
+) -> None:
+    """LEDGER-18: the record under way decides the fate of the first."""
+    wrong_again = set_aside("c", 7, "k9", answers=True)
+    for batch in "bcd":
+        start(ledger, batch)
+        clock.pass_seconds(1)
+    for step in (WRONG, wrong_again, put_in("d", 5), comes_to("d", 5, "k5", "in_doubt"), wrong_again):
+        step(ledger)
+        clock.pass_seconds(1)
+    rejects = {(row["batch_id"], row["state"]) for row in ledger.tables()["reject"].to_pylist()}
+    assert rejects == {("b", "resubmitted"), ("c", "open")}
