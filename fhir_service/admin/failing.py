@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from fhir_service.admin.running_service import CommandError
-from fhir_service.leaving import leaving_at_once
+from fhir_service.leaving import leaving_at_once, raise_interrupt
 
 BUSY, INTERRUPTED = 5, 130
 
@@ -20,7 +20,11 @@ class _Command(click.Command):
     def invoke(self, context: click.Context) -> Any:
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            return super().invoke(context)
+            try:
+                return super().invoke(context)
+            except RuntimeError as error:
+                raise_interrupt(error)
+                raise
         except KeyboardInterrupt:
             click.echo("fhir-service: stopped; start the same command again to finish", err=True)
             raise SystemExit(INTERRUPTED) from None

@@ -12,12 +12,6 @@ def is_of_memory(error: BaseException) -> bool:
     return type(error).__name__ in NO_MEMORY
 
 
-def raise_interrupt(error: BaseException) -> None:
-    """Raise `KeyboardInterrupt` if an error is of a query that an interrupt ended: DuckDB hides the interrupt."""
-    if isinstance(error, RuntimeError) and str(error) == "Query interrupted":
-        raise KeyboardInterrupt from None
-
-
 def fault_clause(error: BaseException) -> str:
     """Return one clause that describes an unforeseen failure."""
     if is_of_memory(error):

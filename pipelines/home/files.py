@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from fhir_service.leaving import raise_interrupt
 from fhir_service.paths import exists
-from pipelines.home.faults import raise_interrupt
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -4,10 +4,11 @@ import os
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from fhir_service.leaving import raise_interrupt
 from pipelines.home import disk
 from pipelines.home.batch import printable_name, reason_of
 from pipelines.home.exits import INTERNAL, UNUSABLE, ExplainedError
-from pipelines.home.faults import fault_clause, is_of_memory, raise_interrupt
+from pipelines.home.faults import fault_clause, is_of_memory
 from pipelines.ledger.database import database_message
 
 UNREAD = (ExplainedError, SQLAlchemyError, OSError)

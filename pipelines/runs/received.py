@@ -6,11 +6,12 @@ from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from fhir_service.leaving import raise_interrupt
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home import disk
 from pipelines.home.batch import NotReadToItsEnd, ReceivedFile
 from pipelines.home.exits import ExplainedError
-from pipelines.home.faults import fault_clause, raise_interrupt
+from pipelines.home.faults import fault_clause
 from pipelines.runs.run import Lines
 from pipelines.session.key_spellings import known_spellings
 from pipelines.session.session import Session

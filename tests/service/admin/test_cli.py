@@ -432,12 +432,19 @@ def test_check_of_a_damaged_store_ends_with_exit_code_4(store):
     assert "nothing wrong" not in result.stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_command_that_is_stopped_says_so_in_one_line_and_leaves_no_half_copy(store, tmp_path, number):
+QUERY_INTERRUPTED = "(_ for _ in ()).throw(RuntimeError('Query interrupted'))"
+"""Raises what DuckDB raises at an interrupt."""
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [*(f"os.kill(os.getpid(), {int(number)})" for number in (signal.SIGINT, signal.SIGTERM)), QUERY_INTERRUPTED],
+)
+def test_a_command_that_is_stopped_says_so_in_one_line_and_leaves_no_half_copy(store, tmp_path, stop):
     """CLI-SVC-01"""
     stopped = (
         "import os, sys; from fhir_service.admin import copying; from fhir_service.__main__ import main;"
-        f"copying._copy_to = lambda _, part: (part.write_text(''), os.kill(os.getpid(), {int(number)})); main()"
+        f"copying._copy_to = lambda _, part: (part.write_text(''), {stop}); main()"
     )
     run("client", "add", "--store", store, "--name", "importer")
     words = [sys.executable, "-c", stopped, "copy", "--store", str(store), str(tmp_path / "copies" / "copy.duckdb")]

@@ -132,7 +132,8 @@ def test_a_claim_that_changes_after_payments_has_them_allocated_anew(load, servi
 
 def _pay(service: Service, id: str, patient: str, dollars: int, claim: str | None = None) -> None:
     """Stores a payment, as a create would, and lets it be allocated. claim: of a copayment."""
-    stored = {"resourceType": "PaymentNotice", "id": id, "request": {"reference": f"Patient/{patient}"}}
+    stored: dict[str, Any] = {"resourceType": "PaymentNotice", "id": id}
+    stored["request"] = {"reference": f"Patient/{patient}"}
     stored |= {"amount": {"value": Decimal(dollars)}}
     if claim:
         named = {"url": "claim", "valueReference": {"reference": f"Claim/{claim}"}}
