@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -124,11 +125,11 @@ def test_an_object_written_just_now_is_taken_only_if_it_is_unchanged_at_a_second
         waited.append(seconds)
         beyond.put("payments-2.csv", "k2,p1,2.00,2026-03-01,", f"k{len(waited) + 2},p1,3.00,2026-03-01,")
 
-    monkeypatch.setattr("pipelines.importing.objects.time.sleep", meanwhile)
+    monkeypatch.setattr("pipelines.importing.objects.time", SimpleNamespace(sleep=meanwhile))
     done = asked("import")
     assert [each["file"] for each in done["batches"]] == ["payments-1.csv"]
     assert (done["unmatched"], waited) == (["payments-2.csv"], [10.0])
-    monkeypatch.setattr("pipelines.importing.objects.time.sleep", waited.append)
+    monkeypatch.setattr("pipelines.importing.objects.time", SimpleNamespace(sleep=waited.append))
     assert asked("import")["totals"]["created"] == 2
     assert amounts(target) == [1.0, 2.0, 3.0]
 
