@@ -81,7 +81,9 @@ Entry = tuple[str, str]
 
 
 class FhirClient:
-    """The client of one target. Safe to use from several threads. It tries reads again, but never a write."""
+    """The client of one target. Safe to use from several threads. It tries reads again, but never a write.
+    pages_at_once: the most pages of a search to ask for at once.
+    """
 
     def __init__(
         self,

@@ -64,4 +64,4 @@ def rejected_by(
     """Return the open rejects of a target, or of one batch, that a rule has rejected, each with all of its reasons."""
     places = reject_places(ledger, target, batch_id, OPEN, rule_id)
     reasons = reasons_of(ledger, {each.reject_id for each in places})
-    return {place: reasons[place.reject_id] for place in places}
+    return {place: reasons[place.reject_id] for place in places if place.reject_id in reasons}  # else settled meanwhile
